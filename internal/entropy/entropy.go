@@ -1,0 +1,68 @@
+// Package entropy is the only place of the product that draws randomness: tokens, versions, nonces, keys.
+//
+// It fails closed: where no randomness can be had, the caller gets an error and must refuse.
+package entropy
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+)
+
+// ErrExhausted is returned by a Source that cannot fill the bytes asked for.
+var ErrExhausted = errors.New("entropy: no randomness can be had; refuse the request and check the system's random source")
+
+// A Source fills bytes with randomness. An implementation is safe for concurrent use.
+type Source interface {
+	// Fill overwrites all of p, or returns an error after which p must not be used.
+	Fill(p []byte) error
+}
+
+// System is the cryptographic random source of the operating system.
+var System Source = system{}
+
+type system struct{}
+
+func (system) Fill(p []byte) error {
+	if _, err := rand.Read(p); err != nil {
+		clear(p)
+		return fmt.Errorf("%w: %w", ErrExhausted, err)
+	}
+	return nil
+}
+
+// Fill fills p from System.
+func Fill(p []byte) error { return System.Fill(p) }
+
+// Seeded returns a Source for tests whose bytes depend on the seed and on the order of the calls alone. It is not
+// secret: nothing outside tests may use it.
+func Seeded(seed uint64) Source {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	return &seeded{stream: mathrand.NewChaCha8(key)}
+}
+
+type seeded struct {
+	mu     sync.Mutex
+	stream *mathrand.ChaCha8
+}
+
+func (s *seeded) Fill(p []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.stream.Read(p)
+	return err
+}
+
+// Failing is a Source for tests of the refusal that follows when no randomness can be had.
+var Failing Source = failing{}
+
+type failing struct{}
+
+func (failing) Fill(p []byte) error {
+	clear(p)
+	return ErrExhausted
+}
