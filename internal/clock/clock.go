@@ -6,11 +6,8 @@
 package clock
 
 import (
-	"fmt"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Clock tells the time. An implementation is safe for concurrent use.
@@ -27,16 +24,6 @@ type System struct{}
 
 // Now returns the machine's wall clock.
 func (System) Now() time.Time { return time.Now().UTC().Round(0) }
-
-// Boot returns CLOCK_BOOTTIME. It panics where the kernel has no such clock (Linux before 2.6.39): without it a
-// stepped wall clock cannot be noticed, and no answer would be safe.
-func (System) Boot() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(fmt.Sprintf("clock: CLOCK_BOOTTIME cannot be read: %v; run on a Linux kernel that has it", err))
-	}
-	return time.Duration(ts.Nano())
-}
 
 // Manual is a clock for tests that moves only when told to. It is safe for concurrent use.
 type Manual struct {

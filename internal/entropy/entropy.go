@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"sync"
 )
@@ -21,13 +22,15 @@ type Source interface {
 	Fill(p []byte) error
 }
 
-// System is the cryptographic random source of the operating system.
+// System is the cryptographic random source of the operating system. Where the kernel itself refuses to give randomness,
+// the Go runtime ends the process; no caller ever sees predictable bytes.
 var System Source = system{}
 
 type system struct{}
 
 func (system) Fill(p []byte) error {
-	if _, err := rand.Read(p); err != nil {
+	// Not rand.Read: it ends the process on an error that a caller can answer with a refusal.
+	if _, err := io.ReadFull(rand.Reader, p); err != nil {
 		clear(p)
 		return fmt.Errorf("%w: %w", ErrExhausted, err)
 	}
