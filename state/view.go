@@ -1,0 +1,60 @@
+package state
+
+// View is the records that a group of batches is decided on. Batches of one
+// group are decided one after another, each on top of what the ones before it
+// wrote. A View is not safe for concurrent use.
+type View struct {
+	entries map[Key]entry
+}
+
+type entry struct {
+	rec    *Record // nil: absent, or unreadable if err is set
+	err    error
+	stored Version // as the engine has it, also of an unreadable record
+}
+
+// NewView makes a view that knows no key.
+func NewView() *View { return &View{entries: make(map[Key]entry, 64)} }
+
+// Absent tells the view that no record has the key.
+func (v *View) Absent(key Key) { v.entries[key] = entry{} }
+
+// Load tells the view what record the key has.
+func (v *View) Load(key Key, rec *Record) { v.entries[key] = entry{rec: rec, stored: rec.Version} }
+
+// Unreadable tells the view that the key has a record that cannot be used,
+// and why. Every batch that needs it fails with err.
+func (v *View) Unreadable(key Key, stored Version, err error) {
+	v.entries[key] = entry{err: err, stored: stored}
+}
+
+// Get gives the record of a key; known is false if the view was not told.
+func (v *View) Get(key Key) (rec *Record, known bool, err error) {
+	e, ok := v.entries[key]
+	return e.rec, ok, e.err
+}
+
+// Apply puts the writes of a decision on top of the view.
+func (v *View) Apply(writes []Write) {
+	for _, w := range writes {
+		v.entries[w.Key] = entry{rec: w.Record}
+	}
+}
+
+// Write is one record that a decision writes; a nil Record deletes.
+type Write struct {
+	Key    Key
+	Record *Record
+}
+
+// NewWriterRecord makes the record of a store instance's slot.
+func NewWriterRecord(w Writer, version Version, now int64) *Record {
+	return &Record{Version: version, State: Settled, Created: now, Updated: now, writer: &w}
+}
+
+// WithScope makes a scope record like r with another body.
+func (r *Record) WithScope(s Scope, version Version, now int64) *Record {
+	c := *r
+	c.scope, c.Version, c.Updated = &s, version, now
+	return &c
+}
