@@ -142,7 +142,7 @@ func TestCommitsWaitForTheStandby(t *testing.T) {
 	standby.Exec("INSERT INTO kept VALUES ('after')")
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestNothingIsLeftBehind(t *testing.T) { //nolint:tparallel // The test looks at what the ended subtest left.
 	t.Parallel()
 	var pid int
 	var dir string

@@ -8,6 +8,7 @@ import (
 // Direction is one of the two ways through a proxy.
 type Direction int
 
+// The two directions.
 const (
 	Requests Direction = iota // from client to server
 	Replies                   // from server to client
@@ -17,6 +18,7 @@ const (
 // side wrote in one call.
 type Action int
 
+// What a fault can do.
 const (
 	// Swallow throws the bytes away, and everything behind them in this direction; the connection stays open and silent.
 	Swallow Action = iota

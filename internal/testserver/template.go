@@ -46,7 +46,6 @@ func writeTemplate(t TB, programs, dir string) error {
 func initTemplate(t TB, programs string) error {
 	t.Helper()
 	dir := ownedDir(t)
-	defer os.RemoveAll(dir)
 	data, secret := filepath.Join(dir, "data"), filepath.Join(dir, "password")
 	if err := writeOwned(secret, []byte(password)); err != nil {
 		return err

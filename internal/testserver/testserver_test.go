@@ -81,12 +81,12 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	}
 }
 
-// reachable is a temporary directory through which every account may pass.
+// reachable is a temporary directory through which PostgreSQL's account may pass.
 func reachable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(path, 0o711); err != nil { //nolint:gosec // PostgreSQL's account must reach what is below.
+		if err := os.Chmod(path, 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,7 +65,7 @@ func killTree(pid int) error {
 	var handles []int
 	defer func() {
 		for _, handle := range handles {
-			unix.Close(handle)
+			_ = unix.Close(handle) // A handle only watches.
 		}
 	}()
 	for _, pid := range pids {
