@@ -50,7 +50,7 @@ slow_packages := $(servers_packages) ./internal/testserver/... ./tests/crash/...
 
 # $(call list,PATTERNS): the packages of those patterns whose folders exist.
 list = $(if $(call existing,$(1)),$(shell $(GO) list $(call existing,$(1))))
-existing = $(foreach pattern,$(1),$(if $(wildcard $(patsubst %/...,%,$(pattern))),$(pattern)))
+existing = $(strip $(foreach pattern,$(1),$(if $(wildcard $(patsubst %/...,%,$(pattern))),$(pattern))))
 
 all = $(call list,./...)
 crash = $(call list,$(crash_packages))
@@ -89,14 +89,13 @@ setup: ## Install what the tests start: Redis, Valkey, PostgreSQL, faketime (Deb
 .PHONY: test
 test: setup lint ## Everything, on every engine; fails if a required suite did not run
 	@rm -rf $(RESULTS)
-	@$(MAKE) --keep-going $(addprefix test-,$(GROUPS)); code=$$?; \
-	$(GO) run ./tests/report -require tests/required.txt $(RESULTS)/*.json && exit $$code
+	@code=0; $(MAKE) --keep-going $(addprefix test-,$(GROUPS)) || code=$$?; \
+	$(GO) run ./tests/report -require tests/required.txt $(RESULTS)/*.json; exit $$code
 
 # One group alone: make test-unit, test-race, test-servers, test-crash, …
 .PHONY: $(addprefix test-,$(GROUPS))
 $(addprefix test-,$(GROUPS)): test-%:
-	@mkdir -p $(RESULTS)
-	@packages="$($*)"; [ -n "$$packages" ] || exit 0; \
+	@mkdir -p $(RESULTS); packages="$($*)"; [ -n "$$packages" ] || exit 0; \
 	echo "== $*: go test $($*_flags) ($$(wc -w <<<"$$packages") packages, at most $($*_timeout))"; \
 	$(GO) test -json -count=1 $($*_flags) -timeout $($*_timeout) $$packages \
 		| tee $(RESULTS)/$*.json | $(GO) run ./tests/report -live

@@ -20,7 +20,7 @@ const module = "github.com/counterfoil/counterfoil"
 //
 // Imports go one way: cmd, internal/cli, server and client, the root package, capabilities, store, engine, state.
 var layers = [][]string{
-	{"internal/canonical", "internal/clock", "internal/entropy", "internal/ids"},
+	{"internal"},
 	{"state"},
 	{"engine", "keyring"},
 	{"engine/memory", "engine/pebble", "engine/redis", "engine/postgres"},
