@@ -58,3 +58,22 @@ func (r *Record) WithScope(s Scope, version Version, now int64) *Record {
 	c.scope, c.Version, c.Updated = &s, version, now
 	return &c
 }
+
+// IsAhead reports whether a record was written at a time after now, or is the
+// writer record of an instance that decided at one.
+func (r *Record) IsAhead(now int64) bool {
+	return r.Updated > now || r.writer != nil && r.writer.Mark > now
+}
+
+// BroughtBack makes a record like r that was written at now: what an operator
+// accepts when a clock was ahead.
+func (r *Record) BroughtBack(version Version, now int64) *Record {
+	c := *r
+	c.Version, c.Updated, c.Created = version, min(r.Updated, now), min(r.Created, now)
+	if r.writer != nil {
+		w := *r.writer
+		w.Mark, w.Lease = min(w.Mark, now), min(w.Lease, now)
+		c.writer = &w
+	}
+	return &c
+}

@@ -1,0 +1,525 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/state"
+)
+
+// scope is what the store keeps in memory for a scope that it works in.
+type scope struct {
+	name string
+
+	// Guarded by Store.mu.
+	queue   []*request
+	workers int
+
+	mu       sync.Mutex // guards the fields below
+	mark     int64      // the last time that was decided on, ms
+	slot     uint16     // of this instance's writer record, if held
+	held     bool
+	attempts []attempt // commits whose outcome is not known
+	cache    map[state.Key]cached
+}
+
+// attempt is a commit that was sent.
+type attempt struct {
+	version state.Version
+	group   []*request
+	results []result
+}
+
+// cached is a record that was opened before; the bytes that it was opened from
+// tell whether it still is what the engine has.
+type cached struct {
+	data []byte
+	rec  *state.Record
+}
+
+const cacheRecords = 2048
+
+// request is one batch that waits for its answer.
+type request struct {
+	batch *state.Batch
+	size  int
+	sent  int64       // the store's time when it was sent, ms
+	taken atomic.Bool // by a group, or by a caller who left before that
+	done  chan result
+}
+
+type result struct {
+	outcome state.Outcome
+	err     error
+}
+
+// Do runs a batch and returns its outcome when that is durable. An outcome that
+// is neither Applied nor Repeated is a refusal: nothing was written. The errors
+// are those of package state.
+//
+// When ctx ends while the batch still waits for a group, nothing has happened
+// and the error is [state.ErrUnavailable]; when it ends later, the commit goes
+// on without its caller, and the error is [state.ErrUnknown].
+func (s *Store) Do(ctx context.Context, b *state.Batch) (state.Outcome, error) {
+	out, err := s.do(ctx, b)
+	if err != nil || out.Applied || out.Repeated {
+		return out, err
+	}
+	// At a cap, make room by sweeping what is over, once, and try again.
+	for _, r := range out.Refusals {
+		if r.Reason != state.Full && r.Reason != state.OwnerFull {
+			return out, nil
+		}
+	}
+	swept := 0
+	for _, op := range b.Ops {
+		if c, ok := op.(state.Claim); ok {
+			n, err := s.sweepKind(ctx, b.Scope, c.Key.Kind, 4*sweepBatch)
+			if err != nil {
+				return out, nil //nolint:nilerr // the refusal stands; the sweep only might have helped.
+			}
+			swept += n
+		}
+	}
+	if swept == 0 {
+		return out, nil
+	}
+	return s.do(ctx, b)
+}
+
+func (s *Store) do(ctx context.Context, b *state.Batch) (state.Outcome, error) {
+	if err := b.Validate(); err != nil {
+		return state.Outcome{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return state.Outcome{}, fmt.Errorf("%w: nothing was sent: %w", state.ErrUnavailable, err)
+	}
+	r := &request{batch: b, size: b.Size(), sent: s.time.sent(), done: make(chan result, 1)}
+	if err := s.enqueue(r); err != nil {
+		return state.Outcome{}, err
+	}
+	select {
+	case res := <-r.done:
+		return res.outcome, res.err
+	case <-ctx.Done():
+	}
+	if r.taken.CompareAndSwap(false, true) {
+		return state.Outcome{}, fmt.Errorf("%w: the caller left before the batch was taken up: %w", state.ErrUnavailable, ctx.Err())
+	}
+	select {
+	case res := <-r.done:
+		return res.outcome, res.err
+	default:
+		s.unknown.Add(1)
+		return state.Outcome{}, fmt.Errorf("%w: the caller left while it was under way: %w", state.ErrUnknown, ctx.Err())
+	}
+}
+
+// enqueue puts a request into its scope's queue and sees to it that a worker
+// takes it up.
+func (s *Store) enqueue(r *request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.readyLocked(); err != nil {
+		return err
+	}
+	if s.queued >= queueBatches || s.bytes+r.size > queueBytes {
+		return fmt.Errorf("%w: too many batches are waiting", state.ErrUnavailable)
+	}
+	sc := s.scopes[r.batch.Scope]
+	if sc == nil {
+		sc = &scope{name: r.batch.Scope, cache: map[state.Key]cached{}, mark: s.startMark()}
+		s.scopes[r.batch.Scope] = sc
+	}
+	sc.queue = append(sc.queue, r)
+	s.queued++
+	s.bytes += r.size
+	if sc.workers < max(1, s.guarantee.Pipeline) {
+		sc.workers++
+		s.work.Add(1)
+		go s.serve(sc)
+	}
+	return nil
+}
+
+// startMark is what the time of a scope begins with: on an engine of one clock
+// the mark of the whole store, else what the scope's writer records say.
+func (s *Store) startMark() int64 {
+	if s.guarantee.Shared {
+		return 0
+	}
+	return s.highest()
+}
+
+// serve commits groups of one scope until none waits.
+func (s *Store) serve(sc *scope) {
+	defer s.work.Done()
+	for {
+		s.running <- struct{}{}
+		group := s.cut(sc)
+		if group != nil {
+			s.commit(sc, group)
+		}
+		<-s.running
+		if group == nil {
+			return
+		}
+	}
+}
+
+// cut takes the next group from the queue. With none left the worker is
+// counted out in the same step, so that no request is left without one.
+func (s *Store) cut(sc *scope) []*request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var group []*request
+	size, n := 0, 0
+	for _, r := range sc.queue {
+		if len(group) == groupBatches || size > 0 && size+r.size > groupBytes {
+			break
+		}
+		n++
+		s.queued--
+		s.bytes -= r.size
+		if r.taken.CompareAndSwap(false, true) {
+			group = append(group, r)
+			size += r.size
+		}
+	}
+	sc.queue = append(sc.queue[:0:0], sc.queue[n:]...)
+	if len(sc.queue) == 0 && group == nil {
+		sc.workers--
+		if sc.workers == 0 && sc.vacant() {
+			delete(s.scopes, sc.name)
+		}
+		return nil
+	}
+	if group == nil {
+		group = []*request{} // everybody left; there may be more behind them
+	}
+	return group
+}
+
+// refuseWaiting answers everything in a queue. Store.mu is held.
+func (s *Store) refuseWaiting(sc *scope, err error) {
+	for _, r := range sc.queue {
+		s.queued--
+		s.bytes -= r.size
+		if r.taken.CompareAndSwap(false, true) {
+			r.done <- result{err: err}
+		}
+	}
+	sc.queue = nil
+}
+
+// commit decides a group and answers everybody in it.
+func (s *Store) commit(sc *scope, group []*request) {
+	if len(group) == 0 {
+		return
+	}
+	if err := s.ready(); err != nil {
+		answer(group, nil, err)
+		return
+	}
+	t := transaction{store: s, scope: sc, group: group}
+	results, err := t.run()
+	answer(group, results, err)
+}
+
+func answer(group []*request, results []result, err error) {
+	for i, r := range group {
+		if err != nil {
+			r.done <- result{err: err}
+			continue
+		}
+		r.done <- results[i]
+	}
+}
+
+// transaction is the commit of one group.
+type transaction struct {
+	store *Store
+	scope *scope
+	group []*request
+
+	now     int64
+	results []result      // of the last decision
+	version state.Version // of the last decision, zero if it writes nothing
+	place   seat
+	settled []result // of an earlier attempt that turned out to be applied
+}
+
+// run commits the group. An error is everybody's.
+func (t *transaction) run() ([]result, error) {
+	s := t.store
+	keys := t.keys()
+	settle, stop := context.WithTimeout(context.Background(), settleFor)
+	defer stop()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), commitFor)
+		err := s.engine.Transact(ctx, keys, t.decide)
+		cancel()
+		switch {
+		case err == nil:
+			t.applied()
+			if t.settled != nil {
+				return t.settled, nil
+			}
+			return t.results, nil
+		case errors.Is(err, engine.ErrLate):
+			if settle.Err() == nil {
+				continue
+			}
+			return nil, t.nothing(err)
+		case errors.Is(err, engine.ErrBroken):
+			s.close(err)
+			s.unknown.Add(uint64(len(t.group)))
+			return nil, fmt.Errorf("%w: %w", state.ErrUnknown, err)
+		case errors.Is(err, engine.ErrAmbiguous):
+			if !t.version.IsZero() {
+				t.remember()
+			}
+			if !s.guarantee.Shared {
+				s.close(err)
+				return nil, t.unknown(err)
+			}
+			if settle.Err() != nil {
+				return nil, t.unknown(err)
+			}
+			continue
+		default:
+			return nil, t.nothing(err)
+		}
+	}
+}
+
+// nothing is the error of a group that certainly wrote nothing, unless an
+// earlier attempt may have.
+func (t *transaction) nothing(err error) error {
+	if t.mine() {
+		return t.unknown(err)
+	}
+	if errors.Is(err, state.ErrClock) || errors.Is(err, state.ErrNoScope) || errors.Is(err, state.ErrCorrupt) ||
+		errors.Is(err, state.ErrKeyUnknown) || errors.Is(err, state.ErrUnknown) || errors.Is(err, state.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", state.ErrUnavailable, err)
+}
+
+func (t *transaction) unknown(err error) error {
+	t.store.unknown.Add(uint64(len(t.group)))
+	return fmt.Errorf("%w: %w", state.ErrUnknown, err)
+}
+
+// mine reports whether a commit of this group was sent whose outcome is open.
+func (t *transaction) mine() bool {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	for _, a := range t.scope.attempts {
+		if &a.group[0] == &t.group[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// remember notes that a commit may or may not have been applied. Its version
+// in the writer record is what will tell.
+func (t *transaction) remember() {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	t.scope.attempts = append(t.scope.attempts, attempt{t.version, t.group, t.results})
+}
+
+// applied notes that everything up to this transaction is settled: a commit
+// replaced the writer record, so that no earlier one can still be applied.
+func (t *transaction) applied() {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if !t.version.IsZero() && t.settled == nil {
+		t.scope.slot, t.scope.held = t.place.slot, true
+	}
+	if !t.version.IsZero() || t.settled != nil {
+		t.scope.attempts = nil
+	}
+	t.store.time.advance(t.scope.mark)
+}
+
+// keys lists what the group certainly needs.
+func (t *transaction) keys() []state.Key {
+	t.scope.mu.Lock()
+	slot, held := t.scope.slot, t.scope.held
+	t.scope.mu.Unlock()
+	keys := make([]state.Key, 0, 4*len(t.group)+2)
+	keys = append(keys, state.ScopeKey(t.scope.name))
+	if held {
+		keys = append(keys, state.WriterKey(t.scope.name, slot))
+	}
+	for _, r := range t.group {
+		keys = r.batch.Keys(keys, slot)
+	}
+	seen := make(map[state.Key]struct{}, len(keys))
+	unique := keys[:0]
+	for _, k := range keys {
+		if _, ok := seen[k]; !ok {
+			seen[k] = struct{}{}
+			unique = append(unique, k)
+		}
+	}
+	return unique
+}
+
+// decide is the engine.Func of the group: it decides every batch on top of the
+// ones before it.
+func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
+	s, sc := t.store, t.scope
+	t.results, t.version, t.settled = nil, state.Version{}, nil
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	s.time.observe(snap.Now)
+	if err := s.time.judge(snap.Now, sc.mark); err != nil {
+		return engine.Plan{}, err
+	}
+	view := t.view(snap)
+	w, more, err := t.seat(view, snap.Now)
+	if err != nil || more != nil {
+		return engine.Plan{More: more}, err
+	}
+	if t.settled != nil {
+		return engine.Plan{}, nil
+	}
+	var version state.Version
+	if err := s.options.Entropy.Fill(version[:]); err != nil {
+		return engine.Plan{}, fmt.Errorf("%w: %w", state.ErrUnavailable, err)
+	}
+	results := make([]result, len(t.group))
+	dirty := make(map[state.Key]*state.Record, 2*len(t.group))
+	order := make([]state.Key, 0, 2*len(t.group)+4)
+	write := func(writes []state.Write) {
+		view.Apply(writes)
+		for _, w := range writes {
+			if _, ok := dirty[w.Key]; !ok {
+				order = append(order, w.Key)
+			}
+			dirty[w.Key] = w.Record
+		}
+	}
+	var need []state.Key
+	for i, r := range t.group {
+		b := *r.batch
+		if b.NotAfter == 0 {
+			b.NotAfter = t.notAfter(r)
+		}
+		d := state.Decide(view, &b, state.Context{Now: t.now, Version: version, Shard: w.slot, Seq: uint32(i)}) //nolint:gosec // a group is small.
+		results[i] = result{d.Outcome, d.Err}
+		need = append(need, d.Need...)
+		write(d.Writes)
+	}
+	if len(need) > 0 {
+		return engine.Plan{More: distinct(need)}, nil
+	}
+	t.results, t.place = results, w
+	sc.mark = max(sc.mark, t.now)
+	if len(order) == 0 {
+		return engine.Plan{}, nil
+	}
+	t.version = version
+	write(w.writes(view, s.instance, sc.name, version, t.now))
+	plan := engine.Plan{Changes: make([]engine.Change, 0, len(order)), NotAfter: t.now + notAfterMS}
+	for _, k := range order {
+		rec := dirty[k]
+		if rec == nil {
+			plan.Changes = append(plan.Changes, engine.Change{Key: k})
+			continue
+		}
+		item := s.options.Keys.Seal(k, rec)
+		plan.Changes = append(plan.Changes, engine.Change{Key: k, Item: item})
+		sc.remember(k, item.Data, rec)
+	}
+	return plan, nil
+}
+
+// view opens what the engine read, and with it settles the time of the group.
+func (t *transaction) view(snap engine.Snapshot) *state.View {
+	sc := t.scope
+	view := state.NewView()
+	t.now = max(snap.Now, sc.mark)
+	for i, item := range snap.Items {
+		key := snap.Keys[i]
+		if item == nil {
+			view.Absent(key)
+			continue
+		}
+		rec, err := t.open(key, item)
+		switch {
+		case err != nil:
+			view.Unreadable(key, item.Version, err)
+		case rec.Updated > snap.Now+state.Tolerance:
+			view.Unreadable(key, item.Version, &state.RecordError{Key: key, Err: state.ErrClock})
+		default:
+			t.now = max(t.now, rec.Updated)
+			view.Load(key, rec)
+		}
+	}
+	return view
+}
+
+func (t *transaction) open(key state.Key, item *state.Sealed) (*state.Record, error) {
+	if c, ok := t.scope.cache[key]; ok && c.rec.Version == item.Version && bytes.Equal(c.data, item.Data) {
+		return c.rec, nil
+	}
+	rec, err := t.store.open(key, item)
+	if err == nil {
+		t.scope.remember(key, item.Data, rec)
+	}
+	return rec, err
+}
+
+// vacant reports whether nothing is lost by forgetting the scope.
+func (sc *scope) vacant() bool {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return !sc.held && len(sc.attempts) == 0
+}
+
+// remember keeps an opened record that will be wanted again soon.
+func (sc *scope) remember(key state.Key, data []byte, rec *state.Record) {
+	switch key.Kind {
+	case state.KindScope, state.KindWriter, state.KindQuota, state.KindBudget:
+	default:
+		return
+	}
+	if len(sc.cache) >= cacheRecords {
+		clear(sc.cache)
+	}
+	sc.cache[key] = cached{data, rec}
+}
+
+// notAfter bounds how late a batch may be decided that names no bound itself:
+// a minute after it was sent, and never after what it claims is over.
+func (t *transaction) notAfter(r *request) int64 {
+	bound := t.now + batchLifeMS - (t.store.time.sent() - r.sent)
+	for _, op := range r.batch.Ops {
+		if c, ok := op.(state.Claim); ok && c.Expires != 0 {
+			bound = min(bound, c.Expires)
+		}
+	}
+	return bound
+}
+
+func distinct(keys []state.Key) []state.Key {
+	seen := make(map[state.Key]struct{}, len(keys))
+	unique := keys[:0]
+	for _, k := range keys {
+		if _, ok := seen[k]; !ok {
+			seen[k] = struct{}{}
+			unique = append(unique, k)
+		}
+	}
+	return unique
+}
