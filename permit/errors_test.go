@@ -38,7 +38,7 @@ func TestEachReasonIsFoundThroughWrappersAndIsNoOther(t *testing.T) {
 func TestDetailIsNoPartOfTheReason(t *testing.T) {
 	t.Parallel()
 	detailed := &permit.Error{Reason: permit.ReasonExpired, Detail: "x"}
-	if errors.Is(permit.ErrExpired, detailed) {
+	if permit.ErrExpired.Is(detailed) {
 		t.Error("an error with a detail serves as a sentinel")
 	}
 	if !errors.Is(detailed, permit.ErrExpired) {

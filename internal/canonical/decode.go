@@ -1,7 +1,6 @@
 package canonical
 
 import (
-	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"reflect"
@@ -85,7 +84,7 @@ func typedError(err error) error {
 	case errors.As(cause, &member):
 		e.Kind, e.Reason, e.Err = member.Kind, member.Reason, cause
 		e.Pointer += member.Pointer
-	case cause != nil && !bytes.HasPrefix([]byte(cause.Error()), []byte("json:")):
+	default:
 		e.Err = cause
 	}
 	return e

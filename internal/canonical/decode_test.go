@@ -170,3 +170,56 @@ func TestScannerReadsPlainIntegersOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestScannerReadsAnObjectWithoutLookingAhead(t *testing.T) {
+	t.Parallel()
+	read := func(src string) (map[string]string, error) {
+		s := canonical.Scan([]byte(src))
+		got := map[string]string{}
+		err := s.Object(func(name []byte) error {
+			if _, ok := got[string(name)]; ok {
+				return s.Duplicate()
+			}
+			if len(name) > 3 {
+				return s.Unknown()
+			}
+			text, err := s.String()
+			got[string(name)] = text
+			return err
+		})
+		if err == nil {
+			err = s.End()
+		}
+		return got, err
+	}
+	for src, want := range map[string]map[string]string{
+		`{}`:                                    {},
+		" { } ":                                 {},
+		`{"a":"b"}`:                             {"a": "b"},
+		`{"\u0061\n":"\ud83d\ude00é","b":""}`:   {"a\n": "😀é", "b": ""},
+		" { \"a\" : \"\" ,\n\"b\":\"x\\\\\" } ": {"a": "", "b": `x\`},
+	} {
+		if got, err := read(src); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %q, %v; want %q", src, got, err, want)
+		}
+	}
+	for src, reason := range map[string]string{
+		``:                       "ends too early",
+		`[]`:                     "want an object",
+		`{"a":"b"`:               "want a comma or the end of the object",
+		`{"a":"b",}`:             "want the name",
+		`{"a" "b"}`:              "want a colon",
+		`{"a":1}`:                "want a string",
+		`{"a":`:                  "ends too early",
+		`{"a":"b","a":"c"}`:      "duplicate member",
+		`{"a":"b","\u0061":"c"}`: "duplicate member",
+		`{"abcd":"b"}`:           "unknown member",
+		`{"a":"\ud800"}`:         "lone surrogate",
+		`{"a\x":""}`:             "unknown escape",
+		`{} x`:                   "data after the value",
+	} {
+		if got, err := read(src); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %q, %v; want %s", src, got, err, reason)
+		}
+	}
+}

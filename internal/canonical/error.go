@@ -32,7 +32,7 @@ func (e *Error) Error() string {
 	b.WriteString(e.Kind.Error())
 	b.WriteString(": ")
 	b.WriteString(e.Reason)
-	if e.Kind == ErrTooLarge {
+	if errors.Is(e.Kind, ErrTooLarge) {
 		return b.String()
 	}
 	if e.Pointer != "" {

@@ -222,65 +222,83 @@ func (s *Scanner) digits() bool {
 func (s *Scanner) span() (span, error) {
 	s.pos++
 	from := s.pos
-	for s.pos < len(s.src) {
-		switch c := s.src[s.pos]; {
+	for {
+		s.plain()
+		switch c := s.at(); {
 		case c == '"':
 			s.pos++
 			return span{from: from, to: s.pos - 1}, nil
 		case c == '\\':
 			return s.escapedSpan(from)
-		case c < 0x20:
-			return span{}, s.fail(s.pos, ErrMalformed, reasonControl)
-		case c < utf8.RuneSelf:
-			s.pos++
+		case c >= utf8.RuneSelf && s.rune():
 		default:
-			size := s.rune()
-			if size == 0 {
-				return span{}, s.fail(s.pos, ErrMalformed, reasonUTF8)
-			}
-			s.pos += size
+			return span{}, s.badText(c)
 		}
 	}
-	return span{}, s.fail(s.pos, ErrMalformed, reasonEnd)
 }
 
 // escapedSpan reads the rest of a string that started at from and has its first escape here.
 func (s *Scanner) escapedSpan(from int) (span, error) {
 	start := len(s.text)
-	s.text = append(s.text, s.src[from:s.pos]...)
-	for s.pos < len(s.src) {
-		switch c := s.src[s.pos]; {
-		case c == '"':
+	for {
+		s.text = append(s.text, s.src[from:s.pos]...)
+		if s.at() == '"' {
 			s.pos++
 			return span{from: start, to: len(s.text), decoded: true}, nil
-		case c == '\\':
+		}
+		if s.at() == '\\' {
 			if err := s.escape(); err != nil {
 				return span{}, err
 			}
-		case c < 0x20:
-			return span{}, s.fail(s.pos, ErrMalformed, reasonControl)
-		case c < utf8.RuneSelf:
-			s.text = append(s.text, c)
-			s.pos++
+		}
+		from = s.pos
+		s.plain()
+		switch c := s.at(); {
+		case c == '"' || c == '\\':
+		case c >= utf8.RuneSelf && s.rune():
 		default:
-			size := s.rune()
-			if size == 0 {
-				return span{}, s.fail(s.pos, ErrMalformed, reasonUTF8)
-			}
-			s.text = append(s.text, s.src[s.pos:s.pos+size]...)
-			s.pos += size
+			return span{}, s.badText(c)
 		}
 	}
-	return span{}, s.fail(s.pos, ErrMalformed, reasonEnd)
 }
 
-// rune returns the length of the character here, 0 if it is not valid UTF-8.
-func (s *Scanner) rune() int {
+// plain skips ASCII that stands for itself.
+func (s *Scanner) plain() {
+	i := s.pos
+	for i < len(s.src) && ordinary[s.src[i]] {
+		i++
+	}
+	s.pos = i
+}
+
+// ordinary has the ASCII that a string may hold without an escape.
+var ordinary = func() (set [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		set[c] = c != '"' && c != '\\'
+	}
+	return set
+}()
+
+// rune skips one character beyond ASCII and says whether it was valid UTF-8.
+func (s *Scanner) rune() bool {
 	r, size := utf8.DecodeRune(s.src[s.pos:])
 	if r == utf8.RuneError && size == 1 {
-		return 0
+		return false
 	}
-	return size
+	s.pos += size
+	return true
+}
+
+// badText says why a string cannot go on with c.
+func (s *Scanner) badText(c byte) error {
+	switch {
+	case s.pos >= len(s.src):
+		return s.fail(s.pos, ErrMalformed, reasonEnd)
+	case c < ' ':
+		return s.fail(s.pos, ErrMalformed, reasonControl)
+	default:
+		return s.fail(s.pos, ErrMalformed, reasonUTF8)
+	}
 }
 
 // escape reads one escape and appends what it stands for to the decoded text.

@@ -24,13 +24,13 @@ type Source interface {
 
 // System is the cryptographic random source of the operating system. Where the kernel itself refuses to give randomness,
 // the Go runtime ends the process; no caller ever sees predictable bytes.
-var System Source = system{}
+var System Source = reader{rand.Reader}
 
-type system struct{}
+// reader draws from a stream. Not by rand.Read: it ends the process on an error that a caller can answer with a refusal.
+type reader struct{ from io.Reader }
 
-func (system) Fill(p []byte) error {
-	// Not rand.Read: it ends the process on an error that a caller can answer with a refusal.
-	if _, err := io.ReadFull(rand.Reader, p); err != nil {
+func (r reader) Fill(p []byte) error {
+	if _, err := io.ReadFull(r.from, p); err != nil {
 		clear(p)
 		return fmt.Errorf("%w: %w", ErrExhausted, err)
 	}
@@ -61,11 +61,15 @@ func (s *seeded) Fill(p []byte) error {
 }
 
 // Failing is a Source for tests of the refusal that follows when no randomness can be had.
-var Failing Source = failing{}
+var Failing Source = reader{exhausted{}}
 
-type failing struct{}
+// exhausted is a stream that breaks off after its first byte.
+type exhausted struct{}
 
-func (failing) Fill(p []byte) error {
-	clear(p)
-	return ErrExhausted
+func (exhausted) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	p[0] = 1
+	return 1, io.ErrUnexpectedEOF
 }
