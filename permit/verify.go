@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"filippo.io/edwards25519"
-
 	"github.com/counterfoil/counterfoil/internal/canonical"
 	"github.com/counterfoil/counterfoil/internal/ids"
+	"github.com/counterfoil/counterfoil/internal/pubkey"
 )
 
 // Skew is how far an issuer's clock may be ahead of the verifier's.
@@ -41,15 +40,8 @@ func ParsePublicKey(text string) (PublicKey, error) {
 // curve, one with a second encoding (RFC 8032 5.1.3 lets decoders differ), and one of small order, under which
 // signatures can be made without a private key.
 func VetPublicKey(pub ed25519.PublicKey) error {
-	point, err := new(edwards25519.Point).SetBytes(pub)
-	if err != nil {
-		return fmt.Errorf("%w: the public key is no point of the curve", ErrInvalid)
-	}
-	if string(point.Bytes()) != string(pub) {
-		return fmt.Errorf("%w: the public key is not in its canonical encoding", ErrInvalid)
-	}
-	if new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1 {
-		return fmt.Errorf("%w: the public key has small order, so anybody can sign for it", ErrInvalid)
+	if err := pubkey.Vet(pub); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
