@@ -146,6 +146,12 @@ func (b *Batch) validateKeys() error {
 			continue
 		}
 		k := op.target()
+		if again, err := b.movedBefore(i, op); again || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if k.Kind.Valid() && allowed[k.Kind]&op.code() == 0 {
 			return invalidf("op %d: records of kind %s do not allow it", i, k.Kind)
 		}
@@ -172,4 +178,24 @@ func (b *Batch) validateKeys() error {
 		return invalidf("more than %d keys to read", MaxKeys)
 	}
 	return nil
+}
+
+// movedBefore reports whether op is a second Move on one budget, the only op
+// that may name a key that an earlier one names: a call that fences a hold and
+// spends on top touches some budgets twice. The two are taken one after the
+// other. An Extra stands on a budget's only Move.
+func (b *Batch) movedBefore(i int, op Op) (bool, error) {
+	m, ok := op.(Move)
+	if !ok {
+		return false, nil
+	}
+	for _, earlier := range b.Ops[:i] {
+		if e, ok := earlier.(Move); ok && e.Key == m.Key {
+			if e.Extra != 0 || m.Extra != 0 {
+				return false, invalidf("op %d: a budget with an Extra is moved twice", i)
+			}
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -3,7 +3,8 @@ package state
 // Op is one step of a batch. The types below are all there are; each names the
 // record or records it is about, and which kinds allow it stands in kinds.go.
 type Op interface {
-	// target is the key that the op is about; no other op of the batch may have it.
+	// target is the key that the op is about; no other op of the batch may have
+	// it, but that one budget can be moved twice.
 	target() Key
 	code() opCode
 }

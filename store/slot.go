@@ -23,7 +23,7 @@ func (t *transaction) seat(view *state.View, engineNow int64) (seat, []state.Key
 	rec, _, err := view.Get(state.ScopeKey(sc.name))
 	if err != nil || rec == nil {
 		// Each batch fails by itself, but for one that creates or mends the scope.
-		return seat{fresh: true}, nil, nil
+		return t.unused(view, 0)
 	}
 	if sc.held {
 		w, known, err := view.Get(state.WriterKey(sc.name, sc.slot))
@@ -79,7 +79,20 @@ func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64
 	case free >= state.MaxWriters:
 		return seat{}, nil, fmt.Errorf("%w: %d instances use the scope already", state.ErrUnavailable, free)
 	}
-	return seat{slot: uint16(free), fresh: free == int(writers)}, nil, nil //nolint:gosec // below MaxWriters.
+	if free == int(writers) {
+		return t.unused(view, writers)
+	}
+	return seat{slot: uint16(free)}, nil, nil //nolint:gosec // below MaxWriters.
+}
+
+// unused is the seat in a slot that was never taken. Its absence is compared
+// like everything else.
+func (t *transaction) unused(view *state.View, slot uint16) (seat, []state.Key, error) {
+	key := state.WriterKey(t.scope.name, slot)
+	if _, known, _ := view.Get(key); !known {
+		return seat{}, []state.Key{key}, nil
+	}
+	return seat{slot: slot, fresh: true}, nil, nil
 }
 
 // settle compares the version of this instance's writer record with the
