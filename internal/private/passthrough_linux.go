@@ -1,0 +1,5 @@
+package private
+
+import "golang.org/x/sys/unix"
+
+const passThrough = unix.O_PATH
