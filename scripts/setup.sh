@@ -9,13 +9,14 @@ set -euo pipefail
 # A command with a slash is a path (a pattern is allowed); PostgreSQL keeps its servers out of PATH.
 needs='
 gcc                                 gcc
+/usr/include/stdint.h               libc6-dev
 git                                 git
 curl                                curl
 python3                             python3
 faketime                            faketime
 redis-server                        redis-server
 /usr/lib/postgresql/*/bin/postgres  postgresql
-/usr/lib/postgresql/*/bin/pg_basebackup  postgresql-client
+/usr/lib/postgresql/*/bin/psql      postgresql-client
 valkey-server                       valkey-server
 '
 

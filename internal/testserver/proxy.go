@@ -3,6 +3,8 @@ package testserver
 import (
 	"net"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Direction is one of the two ways through a proxy.
@@ -141,10 +143,20 @@ func (p *FaultProxy) Refuse() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil {
-		p.listener.Close()
-		p.listener = nil
+	p.deafen()
+}
+
+// deafen stops listening. The caller holds mu.
+func (p *FaultProxy) deafen() {
+	if p.listener == nil {
+		return
 	}
+	// A process that is being started elsewhere in this one has a copy of the socket until its exec, and a copy keeps it open.
+	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	p.listener.Close()
+	p.listener = nil
 }
 
 // Accept ends a Refuse.
@@ -218,10 +230,7 @@ func (p *FaultProxy) connect(client *net.TCPConn) {
 func (p *FaultProxy) close() {
 	p.mu.Lock()
 	p.closed = true
-	if p.listener != nil {
-		p.listener.Close()
-		p.listener = nil
-	}
+	p.deafen()
 	for l := range p.links {
 		l.reset()
 	}
