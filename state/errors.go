@@ -26,6 +26,35 @@ var (
 	ErrLatched = errors.New("the store is latched closed after a failed commit")
 )
 
+// Refusals that every capability gives for the same reasons. Nothing was
+// written.
+var (
+	// ErrRecovering: the scope is in quarantine, and this would begin something new.
+	ErrRecovering = errors.New("the scope is in quarantine after state was lost; nothing new may begin until an operator lifts it")
+	// ErrStale: the request came too late after it was made.
+	ErrStale = errors.New("the request is too old; make it anew")
+	// ErrFull: the scope's quota is used up.
+	ErrFull = errors.New("the scope is full; raise its caps or wait until records end")
+	// ErrOwnerFull: the owner's quota in the scope is used up.
+	ErrOwnerFull = errors.New("the owner's share of the scope is used up; wait until records end")
+)
+
+// RefusalError gives the sentinel of a reason that means the same whatever was
+// asked, nil for any other.
+func RefusalError(r Reason) error {
+	switch r {
+	case Recovering:
+		return ErrRecovering
+	case Stale:
+		return ErrStale
+	case Full:
+		return ErrFull
+	case OwnerFull:
+		return ErrOwnerFull
+	}
+	return nil
+}
+
 // RecordError names the key whose record could not be read. It unwraps to
 // ErrCorrupt, ErrKeyUnknown or ErrClock.
 type RecordError struct {
