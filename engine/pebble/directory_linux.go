@@ -1,0 +1,15 @@
+package pebble
+
+import (
+	"fmt"
+	"os"
+)
+
+// path names the open directory itself, wherever it is renamed to.
+func (d *directory) path() string {
+	pinned := fmt.Sprintf("/proc/self/fd/%d", d.root.Fd())
+	if _, err := os.Stat(pinned); err != nil {
+		return d.name // without /proc: by name, as on other systems
+	}
+	return pinned
+}

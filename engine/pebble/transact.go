@@ -1,0 +1,311 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/state"
+)
+
+// lane serialises the transactions of the scopes that fall on it.
+type lane struct {
+	held chan struct{} // of one: full while a transaction reads, decides and applies
+	last *commit       // the latest applied, nil before the first; guarded by held
+}
+
+// commit is one applied batch on its way to the disk.
+type commit struct {
+	done chan struct{} // closed once it is durable or failed
+	err  error         // set before done is closed
+}
+
+// Transact is as the contract says. The keys' scope is locked from the read to
+// the apply: the function must not start a transaction in the same engine.
+func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	if err := engine.CheckKeys(keys); err != nil {
+		return err
+	}
+	if err := e.latch.enter(ctx); err != nil {
+		return err
+	}
+	defer e.latch.callers.Done()
+	// The database is entered by a goroutine of its own, which a failure may
+	// leave there for ever; the caller gets its answer all the same.
+	result := make(chan error, 1)
+	go func() {
+		defer e.latch.workers.Done()
+		result <- e.transact(ctx, keys, fn)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-e.latch.broken:
+		return e.latch.failure()
+	}
+}
+
+func (e *Engine) transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	l := e.laneOf(keys)
+	select {
+	case l.held <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", engine.ErrUnavailable, ctx.Err())
+	case <-e.latch.broken:
+		return e.latch.failure()
+	}
+	t := &transaction{engine: e, fn: fn}
+	batch, err := t.decide(keys)
+	switch {
+	case err != nil:
+		<-l.held
+		return err
+	case batch == nil:
+		last := l.last
+		<-l.held
+		return e.await(ctx, last)
+	}
+	if err := e.apply(batch); err != nil {
+		e.latch.fail(fmt.Errorf("apply a commit: %w", err))
+		return e.latch.failure()
+	}
+	c := &commit{done: make(chan struct{})}
+	l.last = c
+	t.applied()
+	<-l.held
+	return e.sync(batch, c)
+}
+
+func (e *Engine) laneOf(keys []state.Key) *lane {
+	if len(keys) == 0 {
+		return &e.lanes[0]
+	}
+	return &e.lanes[maphash.String(e.seed, keys[0].Scope)%lanes]
+}
+
+// apply puts the batch into the log's buffer and the table in memory. From here
+// on it may become durable, whatever comes back.
+func (e *Engine) apply(batch *pebble.Batch) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // how the database ends a commit after its log has failed
+			err = fmt.Errorf("%v", r) //nolint:err113 // the database's own words
+		}
+	}()
+	return e.db.ApplyNoSyncWait(batch, pebble.Sync)
+}
+
+// sync waits for the disk. Only a nil error of SyncWait means durable.
+func (e *Engine) sync(batch *pebble.Batch, c *commit) error {
+	defer close(c.done)
+	if c.err = batch.SyncWait(); c.err != nil {
+		e.latch.fail(fmt.Errorf("sync a commit: %w", c.err))
+		return e.latch.failure()
+	}
+	if c.err = e.latch.check(); c.err != nil {
+		return c.err
+	}
+	_ = batch.Close() // gives its memory back
+	return nil
+}
+
+// await waits until what was seen is durable; c is the last commit that was
+// applied before.
+func (e *Engine) await(ctx context.Context, c *commit) error {
+	if c == nil {
+		return e.latch.check()
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", engine.ErrUnavailable, ctx.Err())
+	case <-e.latch.broken:
+		return e.latch.failure()
+	}
+	if c.err != nil {
+		return e.latch.failure()
+	}
+	return e.latch.check()
+}
+
+// transaction is what one call reads and writes while it holds its lane.
+type transaction struct {
+	engine  *Engine
+	fn      engine.Func
+	keys    []state.Key
+	items   []*state.Sealed
+	encoded [][]byte // the data key of each key
+	hashes  []uint64 // its hash in the filter
+
+	removed []uint64 // hashes of the keys that the batch deletes
+}
+
+// decide reads and calls the function until it asks for nothing more, and
+// makes a batch of its changes, nil if there are none.
+func (t *transaction) decide(keys []state.Key) (*pebble.Batch, error) {
+	for round := 1; ; round++ {
+		if err := t.read(keys); err != nil {
+			return nil, err
+		}
+		plan, err := t.fn(engine.Snapshot{Now: t.engine.now(), Keys: t.keys, Items: t.items})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(plan.More) == 0:
+			return t.batch(plan)
+		}
+		if err := engine.CheckRound(round); err != nil {
+			return nil, err
+		}
+		if err := engine.CheckKeys(append(t.keys[:len(t.keys):len(t.keys)], plan.More...)); err != nil {
+			return nil, err
+		}
+		keys = plan.More
+	}
+}
+
+// read appends the records of keys. Those that were read before cannot have
+// changed: the lane is held. Slices that the function has seen are not touched.
+func (t *transaction) read(keys []state.Key) error {
+	n := len(t.keys)
+	t.keys = append(t.keys[:n:n], keys...)
+	t.items = append(t.items[:n:n], make([]*state.Sealed, len(keys))...)
+	size := 0
+	for _, k := range keys {
+		size += 1 + 2 + len(k.Scope) + 1 + len(k.ID)
+	}
+	buf := make([]byte, 0, size)
+	for i, k := range keys {
+		start := len(buf)
+		buf = appendDataKey(buf, k)
+		key := buf[start:len(buf):len(buf)]
+		hash := t.engine.filter.hash(key)
+		t.encoded = append(t.encoded, key)
+		t.hashes = append(t.hashes, hash)
+		if !t.engine.filter.mayHave(hash) {
+			continue
+		}
+		item, err := t.engine.get(key)
+		if err != nil {
+			return err
+		}
+		t.items[n+i] = item
+	}
+	return nil
+}
+
+// get searches for one record. One that cannot be read is damaged, not absent.
+func (e *Engine) get(key []byte) (*state.Sealed, error) {
+	value, closer, err := e.db.Get(key)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil //nolint:nilnil // absent
+	case pebble.IsCorruptionError(err):
+		return damaged(nil), nil
+	case err != nil:
+		return nil, fmt.Errorf("%w: read: %w", engine.ErrUnavailable, err)
+	}
+	item := parseOrDamaged(value)
+	if err := closer.Close(); err != nil {
+		return nil, fmt.Errorf("%w: read: %w", engine.ErrUnavailable, err)
+	}
+	return item, nil
+}
+
+// batch encodes the changes. The clock is compared last.
+func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
+	if len(plan.Changes) == 0 {
+		return nil, nil //nolint:nilnil // nothing to write
+	}
+	at, err := engine.Positions(t.keys, plan.Changes)
+	if err != nil {
+		return nil, err
+	}
+	size := 64
+	for i, c := range plan.Changes {
+		size += 4*len(t.encoded[at[i]]) + 64
+		if c.Item != nil {
+			size += len(c.Item.Data)
+		}
+	}
+	b := t.engine.db.NewBatchWithSize(size)
+	for i, c := range plan.Changes {
+		if err := t.change(b, at[i], c.Item); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
+	if b.Empty() { // it only deletes what is absent
+		return nil, b.Close()
+	}
+	if t.engine.now() > plan.NotAfter {
+		return nil, errors.Join(engine.ErrLate, b.Close())
+	}
+	for i, c := range plan.Changes {
+		if c.Item != nil && t.items[at[i]] == nil {
+			t.engine.filter.add(t.hashes[at[i]])
+		}
+	}
+	return b, nil
+}
+
+// change writes one record, and of its index entries only those that differ.
+func (t *transaction) change(b *pebble.Batch, at int, item *state.Sealed) error {
+	k, old, key := t.keys[at], t.items[at], t.encoded[at]
+	for _, x := range indexes {
+		was, is := x.index.Time(old), x.index.Time(item)
+		if was == is {
+			continue
+		}
+		if was > 0 {
+			if err := b.Delete(engine.DueKey{Key: k, At: was}.Append([]byte{x.space}), nil); err != nil {
+				return err
+			}
+		}
+		if is > 0 {
+			if err := setDue(b, x.space, engine.DueKey{Key: k, At: is}); err != nil {
+				return err
+			}
+		}
+	}
+	if k == state.ScopeKey(k.Scope) && (old == nil) != (item == nil) {
+		if err := setScope(b, k.Scope, item != nil); err != nil {
+			return err
+		}
+	}
+	switch {
+	case item != nil:
+		op := b.SetDeferred(len(key), valueSize(item))
+		copy(op.Key, key)
+		putValue(op.Value, item)
+		return op.Finish()
+	case old != nil:
+		t.removed = append(t.removed, t.hashes[at])
+		return b.Delete(key, nil)
+	}
+	return nil
+}
+
+func setDue(b *pebble.Batch, space byte, d engine.DueKey) error {
+	op := b.SetDeferred(1+2+len(d.Key.Scope)+1+8+len(d.Key.ID), 0)
+	op.Key[0] = space
+	d.Append(op.Key[1:1])
+	return op.Finish()
+}
+
+func setScope(b *pebble.Batch, scope string, there bool) error {
+	key := append([]byte{scopeSpace}, scope...)
+	if there {
+		return b.Set(key, nil, nil)
+	}
+	return b.Delete(key, nil)
+}
+
+// applied takes the deleted keys out of the filter, before the lane is free.
+func (t *transaction) applied() {
+	for _, hash := range t.removed {
+		t.engine.filter.remove(hash)
+	}
+}
