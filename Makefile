@@ -72,7 +72,7 @@ check: lint ## Format, vet, lint, import rules and short unit tests: under 90 s 
 
 .PHONY: lint
 lint: $(GOLANGCI)-$(GOLANGCI_VERSION) ## Format, vet, lint and import rules only
-	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:" $$unformatted >&2; exit 1; fi
 	$(GO) vet ./...
 	$(GOLANGCI) run

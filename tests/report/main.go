@@ -45,9 +45,9 @@ func requireFiles(list string, names []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
-	var tally tally
+	tally := newTally()
 	for _, name := range names {
-		if err := tallyFile(&tally, name); err != nil {
+		if err := tallyFile(tally, name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -16,6 +16,8 @@ const (
 {"Action":"pass","Package":"github.com/counterfoil/counterfoil/engine/memory"}
 `
 	oneSkipped = `{"Action":"pass","Package":"github.com/counterfoil/counterfoil/engine/memory","Test":"TestEngine/claim"}
+{"Action":"output","Package":"github.com/counterfoil/counterfoil/engine/memory","Test":"TestEngine/settle","Output":"    x.go:1: it forgets\n"}
+{"Action":"output","Package":"github.com/counterfoil/counterfoil/engine/memory","Test":"TestEngine/settle","Output":"--- SKIP: TestEngine/settle (0.00s)\n"}
 {"Action":"skip","Package":"github.com/counterfoil/counterfoil/engine/memory","Test":"TestEngine/settle"}
 {"Action":"pass","Package":"github.com/counterfoil/counterfoil/engine/memory"}
 `
@@ -36,7 +38,7 @@ func TestRequiredSuites(t *testing.T) {
 	for _, c := range []struct{ name, events, wantErr, wantOut string }{
 		{"all passed", ran, "", "2 passed, 0 failed, 0 skipped\n"},
 		{"suite absent", elsewhere, "suite memory did not run", "2 passed, 0 failed"},
-		{"skipped tests do not count", oneSkipped, "suite memory did not run: 1 tests", "skipped: github.com/counterfoil/counterfoil/engine/memory TestEngine/settle"},
+		{"skipped tests do not count", oneSkipped, "suite memory did not run: 1 tests", "skipped: engine/memory TestEngine/settle: x.go:1: it forgets\n"},
 		{"package crashed after its tests", crashed, "0 tests and 1 packages failed", "2 passed, 1 failed"},
 		{"another package did not build", ran + unbuilt, "1 packages failed", "2 passed, 1 failed"},
 		{"no events", "", "no test ran", "0 passed, 0 failed"},
@@ -47,7 +49,7 @@ func TestRequiredSuites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var tally tally
+			tally := newTally()
 			if err := readEvents(strings.NewReader(c.events), tally.add, nil); err != nil {
 				t.Fatal(err)
 			}

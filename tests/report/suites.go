@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -49,16 +50,26 @@ func parseSuites(r io.Reader) ([]suite, error) {
 // tally keeps how each test, and each package as a whole (the empty test), ended.
 type tally struct {
 	ended map[[2]string]string // by package and test: pass, fail or skip
+	said  map[[2]string]string // the last line that a test printed, until it passes
 	built int                  // packages that did not build
 }
 
+func newTally() *tally {
+	return &tally{ended: map[[2]string]string{}, said: map[[2]string]string{}}
+}
+
 func (t *tally) add(e event) {
+	key := [2]string{e.Package, e.Test}
 	switch e.Action {
-	case "pass", "fail", "skip":
-		if t.ended == nil {
-			t.ended = map[[2]string]string{}
+	case "output":
+		if line := strings.TrimSpace(e.Output); line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			t.said[key] = line
 		}
-		t.ended[[2]string{e.Package, e.Test}] = e.Action
+	case "pass":
+		delete(t.said, key)
+		t.ended[key] = e.Action
+	case "fail", "skip":
+		t.ended[key] = e.Action
 	case "build-fail":
 		t.built++
 	}
@@ -83,6 +94,7 @@ func (t *tally) passed(s suite) int {
 func (t *tally) summary(suites []suite, out io.Writer) error {
 	count := map[string]int{}
 	broken := t.built
+	var skipped []string
 	for key, how := range t.ended {
 		switch {
 		case key[1] != "":
@@ -91,8 +103,12 @@ func (t *tally) summary(suites []suite, out io.Writer) error {
 			broken++
 		}
 		if key[1] != "" && how == "skip" {
-			fmt.Fprintf(out, "skipped: %s %s\n", key[0], key[1])
+			skipped = append(skipped, fmt.Sprintf("skipped: %s %s: %s", strings.TrimPrefix(key[0], module+"/"), key[1], t.said[key]))
 		}
+	}
+	slices.Sort(skipped)
+	for _, line := range skipped {
+		fmt.Fprintln(out, line)
 	}
 	var problems []error
 	for _, s := range suites {
