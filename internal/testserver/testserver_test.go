@@ -52,7 +52,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(asChild) != "" {
 		redis, postgres := testserver.Redis(t, testserver.RedisOptions{}), testserver.Postgres(t, testserver.PostgresOptions{})
-		fmt.Printf("servers %d %d %s\n", redis.PID(), postgres.PID(), filepath.Dir(redis.Dir()))
+		fmt.Printf("servers %d %d %s\n", redis.PID(), postgres.PID(), postgres.Dir())
 		select {}
 	}
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServersDieWithTheTestBinary$")
@@ -79,6 +79,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	for _, pid := range pids {
 		await(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return gone(pid) })
 	}
+	testserver.RemoveSegment(dir)
 }
 
 // reachable is a temporary directory through which PostgreSQL's account may pass.
