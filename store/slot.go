@@ -66,7 +66,8 @@ func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64
 			if w.Writer().Instance == t.store.instance {
 				own = int(slot)
 				t.settle(w.Version)
-			} else if w.Writer().Lease <= engineNow {
+			} else if w.Writer().Lease <= engineNow || !t.store.guarantee.Shared {
+				// What belongs to one process alone has no other that is alive.
 				free = min(free, int(slot))
 			}
 		}
