@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/counterfoil/counterfoil/state"
 )
 
 // Refusals of a claim. Nothing was written.
@@ -33,7 +35,7 @@ var (
 	ErrNotPending = errors.New("operation: finished already, otherwise than asked")
 )
 
-// ErrInvalid: a parameter is never accepted. Nothing was sent.
+// ErrInvalid means that a parameter is never accepted. Nothing was sent.
 var ErrInvalid = errors.New("operation: invalid")
 
 // InFlightError says until when the holder is taken to be alive.
@@ -60,6 +62,9 @@ func (e *NotRetainedError) Error() string {
 
 // Is reports whether target is [ErrReceiptNotRetained].
 func (e *NotRetainedError) Is(target error) bool { return target == ErrReceiptNotRetained }
+
+// corrupt says that a record that authenticates cannot be understood.
+func corrupt(err error) error { return fmt.Errorf("operation: %w: %w", state.ErrCorrupt, err) }
 
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))

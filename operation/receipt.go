@@ -1,6 +1,10 @@
 package operation
 
-import "time"
+import (
+	"time"
+
+	"github.com/counterfoil/counterfoil/state"
+)
 
 // Receipt is the result of an operation as its caller gave it. A replay returns it byte for byte.
 type Receipt struct {
@@ -68,4 +72,16 @@ type Operation struct {
 type NotRetained struct {
 	Digest [32]byte // SHA-256 of the receipt's body
 	Length int      // of the receipt's body in bytes
+}
+
+// Amount is an amount in a budget's unit.
+type Amount struct {
+	Budget string
+	Amount uint64
+}
+
+// Hold names the hold that an intent fenced, and the token that settles it.
+type Hold struct {
+	ID    string
+	Token state.Token
 }
