@@ -598,14 +598,14 @@ func ed25519PublicKey(hex string) (ed25519.PublicKey, error) {
 
 func TestAnInMemoryKeyringOfOneSeedIsTheSameEveryTime(t *testing.T) {
 	t.Parallel()
-	make := func(seed uint64) *keyring.Keyring {
+	seeded := func(seed uint64) *keyring.Keyring {
 		k, err := keyring.NewMemory(keyring.Options{Clock: clock.NewManual(start), Entropy: entropy.Seeded(seed)}, "default")
 		check(t, err)
 		_, err = k.RotateSigning(t.Context(), "acme")
 		check(t, err)
 		return k
 	}
-	a, b, c := make(1), make(1), make(2)
+	a, b, c := seeded(1), seeded(1), seeded(2)
 	for _, scope := range []string{"default", "acme"} {
 		if !signs(t, a, scope).Equal(signs(t, b, scope)) || signs(t, a, scope).Equal(signs(t, c, scope)) {
 			t.Fatal("keys must depend on the seed alone")
@@ -647,7 +647,7 @@ func TestNothingThatIsShownHoldsASecret(t *testing.T) {
 	secrets := secretsOf(t, data)
 	private, err := f.SigningKey("default")
 	check(t, err)
-	secrets = append(secrets, fmt.Sprint([]byte(private.Seed())), fmt.Sprintf("%v", [32]byte(private.Seed())))
+	secrets = append(secrets, fmt.Sprintf("%v", [32]byte(private.Seed())))
 
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
