@@ -48,7 +48,7 @@ const cacheRecords = 2048
 type request struct {
 	batch *state.Batch
 	size  int
-	sent  int64       // the store's time when it was sent, ms
+	sent  int64       // the boot clock when it was sent, ms
 	taken atomic.Bool // by a group, or by a caller who left before that
 	done  chan result
 }
@@ -99,7 +99,7 @@ func (s *Store) do(ctx context.Context, b *state.Batch) (state.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return state.Outcome{}, fmt.Errorf("%w: nothing was sent: %w", state.ErrUnavailable, err)
 	}
-	r := &request{batch: b, size: b.Size(), sent: s.time.sent(), done: make(chan result, 1)}
+	r := &request{batch: b, size: b.Size(), sent: s.time.boot(), done: make(chan result, 1)}
 	if err := s.enqueue(r); err != nil {
 		return state.Outcome{}, err
 	}
@@ -503,7 +503,7 @@ func (sc *scope) remember(key state.Key, data []byte, rec *state.Record) {
 // notAfter bounds how late a batch may be decided that names no bound itself:
 // a minute after it was sent, and never after what it claims is over.
 func (t *transaction) notAfter(r *request) int64 {
-	bound := t.now + batchLifeMS - (t.store.time.sent() - r.sent)
+	bound := t.now + batchLifeMS - (t.store.time.boot() - r.sent)
 	for _, op := range r.batch.Ops {
 		if c, ok := op.(state.Claim); ok && c.Expires != 0 {
 			bound = min(bound, c.Expires)

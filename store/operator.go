@@ -208,7 +208,7 @@ func Rebaseline(ctx context.Context, e engine.Engine, o Options, why string) (*S
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkKeys(ctx); err == nil {
+	if err = s.checkKeys(ctx); err == nil {
 		err = s.bringBack(ctx)
 	}
 	s.shut()

@@ -22,6 +22,7 @@ const (
 	writerLease  = 60_000           // ms, renewed by every commit
 	settleFor    = 20 * time.Second // how long an ambiguous commit is settled before it is unknown
 	commitFor    = 30 * time.Second // bound on one transaction
+	leaveFor     = 2 * time.Second  // how long closing gives slots back
 	sweepBatch   = 48               // records of one sweep batch: with their quotas they stay below the key limit
 	sweepPerKind = 4096             // records of one kind and scope in one pass
 	downtimeMS   = 3_600_000        // a longer gap before open is reported

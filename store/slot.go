@@ -1,7 +1,10 @@
 package store
 
 import (
+	"context"
 	"fmt"
+
+	"github.com/counterfoil/counterfoil/engine"
 
 	"github.com/counterfoil/counterfoil/state"
 )
@@ -131,4 +134,45 @@ func (p seat) writes(view *state.View, instance [16]byte, scope string, version 
 	body := *rec.Scope()
 	body.Writers = p.slot + 1
 	return append(list, state.Write{Key: state.ScopeKey(scope), Record: rec.WithScope(body, version, now)})
+}
+
+// leave gives the slots of a shared engine back before their leases are over,
+// as far as that is quickly done. Nothing is under way any more.
+func (s *Store) leave() {
+	if !s.guarantee.Shared || s.latch != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveFor)
+	defer cancel()
+	for name, sc := range s.scopes {
+		if !sc.held || ctx.Err() != nil {
+			continue
+		}
+		key := state.WriterKey(name, sc.slot)
+		err := s.engine.Transact(ctx, []state.Key{key}, func(snap engine.Snapshot) (engine.Plan, error) {
+			return s.leaving(key, snap)
+		})
+		if err != nil {
+			s.options.Log.Warn("a slot could not be given back; it is free when its lease is over", "error", err)
+			return
+		}
+	}
+}
+
+func (s *Store) leaving(key state.Key, snap engine.Snapshot) (engine.Plan, error) {
+	if snap.Items[0] == nil {
+		return engine.Plan{}, nil
+	}
+	rec, err := s.open(key, snap.Items[0])
+	if err != nil || rec.Writer().Instance != s.instance {
+		return engine.Plan{}, err
+	}
+	var version state.Version
+	if err := s.options.Entropy.Fill(version[:]); err != nil {
+		return engine.Plan{}, err
+	}
+	w := *rec.Writer()
+	w.Lease = min(w.Lease, snap.Now)
+	item := s.options.Keys.Seal(key, state.NewWriterRecord(w, version, rec.Updated))
+	return engine.Plan{Changes: []engine.Change{{Key: key, Item: item}}, NotAfter: snap.Now + notAfterMS}, nil
 }

@@ -133,7 +133,7 @@ func open(ctx context.Context, e engine.Engine, o Options) (*Store, error) {
 		s.shut()
 		return nil, err
 	}
-	if !s.guarantee.Shared {
+	if !s.guarantee.Shared || o.Witness != "" {
 		if err := s.readMarks(ctx); err != nil {
 			s.shut()
 			return nil, err
@@ -231,8 +231,9 @@ func (s *Store) AnnounceKey(ctx context.Context, id state.KeyID) error {
 // engine. Batches that still wait end with [state.ErrUnavailable].
 func (s *Store) Close() error {
 	s.shut()
+	s.leave()
 	var err error
-	if s.witness != nil && s.Health().Latched == nil {
+	if s.witness != nil && s.latch == nil {
 		err = s.witness.write(s.highest())
 	}
 	return errors.Join(err, s.engine.Close())

@@ -94,15 +94,6 @@ func (t *timekeeper) estimate() (int64, bool) {
 	return t.seen + age, age >= 0 && age <= 60_000
 }
 
-// sent is the engine's time as well as it is known, for bounding how long a
-// batch may wait.
-func (t *timekeeper) sent() int64 {
-	boot := t.boot()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.seen + boot - t.seenBoot
-}
-
 func (t *timekeeper) last() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
