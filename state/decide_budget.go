@@ -8,9 +8,19 @@ type extra struct {
 	end    int64
 }
 
+// inside is what a Move adds to a budget that has a parent.
+type inside struct {
+	op     int
+	parent string
+	gen    Version // of the parent
+	give   Bucket
+	amount uint64
+	extra  uint64
+}
+
 // move checks one Move and notes the budget that it leaves.
 func (d *decision) move(i int, o Move) {
-	r := d.get(o.Key)
+	r := d.written(o.Key)
 	if r == nil || r.budget.Generation != o.Generation {
 		d.gone(i, o, o.IfGone, BudgetGone)
 		return
@@ -25,21 +35,20 @@ func (d *decision) move(i int, o Move) {
 		d.gone(i, o, o.IfClosed, WindowOver)
 		return
 	}
-	if !d.parentAsked(i, o, &b) {
+	if o.GiveAmount > 0 && d.past(i, o.Give.Until) {
 		return
 	}
-	before := b.Used()
+	if b.Parent != "" && (o.GiveAmount > 0 || o.Extra > 0) {
+		d.inside = append(d.inside, inside{i, b.Parent, b.ParentGen, o.Give, o.GiveAmount, o.Extra})
+	}
+	found, before := b, b.Used()
 	if err := b.take(o.Take, o.TakeAmount); err != nil {
-		if len(d.out.Refusals) == 0 {
-			d.fail(&RecordError{o.Key, ErrCorrupt})
-		}
+		// Unless a refusal explains it (a hold that is over), the record is wrong.
+		d.short = &RecordError{o.Key, ErrCorrupt}
 		return
 	}
-	after := b.Used() + o.GiveAmount
-	if after > before && !b.fits(after) {
-		// The figures are those before the batch, with what it asked to add.
-		b, end, _ = r.budget.At(d.Now)
-		f := b.Figures(o.Key.ID, end)
+	if after := b.Used() + o.GiveAmount; after > before && !b.fits(after) {
+		f := found.Figures(o.Key.ID, end)
 		f.Amount = after - before
 		d.refuse(Refusal{Op: i, Reason: OverLimit, Figures: f})
 		return
@@ -55,12 +64,17 @@ func (d *decision) move(i int, o Move) {
 	d.putMoved(i, o, r, &b, end)
 }
 
+// putMoved notes the budget that a Move leaves. Nothing for nothing leaves no
+// trace.
 func (d *decision) putMoved(i int, o Move, r *Record, b *Budget, end int64) {
 	f := b.Figures(o.Key.ID, end)
 	if o.GiveAmount > o.TakeAmount {
 		f.Amount = o.GiveAmount - o.TakeAmount
 	}
 	d.out.Figures[i] = f
+	if o.TakeAmount == 0 && o.GiveAmount == 0 && o.Extra == 0 {
+		return
+	}
 	n := *r
 	n.budget = b
 	d.write(o.Key, &n)
@@ -79,32 +93,43 @@ func (d *decision) gone(i int, o Move, rule Gone, reason Reason) {
 	}
 }
 
-// parentAsked makes sure that a new amount counts in the parent too: the batch
-// must hold a Move of at least that amount on it.
-func (d *decision) parentAsked(i int, o Move, b *Budget) bool {
-	if b.Parent == "" || o.Take.Kind != BucketNone || o.GiveAmount == 0 {
-		return true
+// countInParents makes sure that whatever the batch adds to a budget counts in
+// its parent too: it must add as much to the same bucket there.
+func (d *decision) countInParents() {
+	for i, in := range d.inside {
+		need, extra := uint64(0), uint64(0)
+		for _, other := range d.inside {
+			if other.parent == in.parent && other.give == in.give {
+				need += other.amount
+			}
+			if other.parent == in.parent {
+				extra += other.extra
+			}
+		}
+		for _, op := range d.batch.Ops {
+			m, ok := op.(Move)
+			if !ok || m.Key.ID != in.parent {
+				continue
+			}
+			if m.Generation != in.gen {
+				d.refuse(Refusal{Op: in.op, Reason: BudgetGone})
+				need, extra = 0, 0
+				break
+			}
+			if m.Give == in.give {
+				need -= min(need, m.GiveAmount)
+			}
+			extra -= min(extra, m.Extra)
+		}
+		if need > 0 || extra > 0 {
+			d.fail(invalidf("op %d: the batch does not count the amount in the budget's parent", d.inside[i].op))
+		}
 	}
-	for _, op := range d.batch.Ops {
-		p, ok := op.(Move)
-		if !ok || p.Key.ID != b.Parent {
-			continue
-		}
-		if p.Generation != b.ParentGen {
-			d.refuse(Refusal{Op: i, Reason: BudgetGone})
-			return false
-		}
-		if p.Give.Kind == o.Give.Kind && p.GiveAmount >= o.GiveAmount {
-			return true
-		}
-	}
-	d.fail(invalidf("op %d: the batch does not count the amount in the budget's parent", i))
-	return false
 }
 
 // giveExtras spends the Extras of all Moves if all of them fit, else none.
 func (d *decision) giveExtras() {
-	if len(d.extras) == 0 || d.stopped() || len(d.out.Refusals) > 0 {
+	if len(d.extras) == 0 || len(d.out.Refusals) > 0 {
 		return
 	}
 	for _, e := range d.extras {
@@ -125,13 +150,16 @@ func (d *decision) giveExtras() {
 func (d *decision) putBudget(i int, o PutBudget) {
 	if r := d.get(o.Key); r != nil {
 		old := r.budget
-		if old.Unit != o.Unit || old.Window != o.Window || old.Parent != o.Parent {
-			d.refuse(Refusal{Op: i, Reason: Differs, Figures: old.Figures(o.Key.ID, 0)})
-			return
-		}
 		b, end, err := old.At(d.Now)
-		if err != nil {
+		switch {
+		case err != nil:
 			d.fail(&RecordError{o.Key, ErrCorrupt})
+			return
+		case old.Unit != o.Unit || old.Window != o.Window || old.Parent != o.Parent:
+			d.refuse(Refusal{Op: i, Reason: Differs, Figures: b.Figures(o.Key.ID, end)})
+			return
+		case o.Parent != "" && !d.has(o.parentKey(), old.ParentGen):
+			d.refuse(Refusal{Op: i, Reason: BudgetGone})
 			return
 		}
 		b.Limit, b.Unlimited = o.Limit, o.Unlimited
@@ -155,46 +183,54 @@ func (d *decision) putBudget(i int, o PutBudget) {
 	d.write(o.Key, &Record{State: Settled, Shard: d.Shard, Created: d.Now, budget: b})
 }
 
+func (o PutBudget) parentKey() Key { return Key{o.Key.Scope, KindBudget, o.Parent} }
+
+// has reports whether a budget of that generation is there.
+func (d *decision) has(key Key, generation Version) bool {
+	r := d.get(key)
+	return r != nil && r.budget.Generation == generation
+}
+
 // parent pins the parent of a new budget: it must be there, with the same
-// unit, and with few enough ancestors of its own. As a budget is tied to the
-// generation of its parent, there can be no cycle.
+// unit, and with few enough ancestors of its own, all of them there. As a
+// budget is tied to the generation of its parent, there can be no cycle.
 func (d *decision) parent(i int, o PutBudget, b *Budget) bool {
-	name := o.Parent
-	for depth := 2; name != ""; depth++ {
+	r := d.get(o.parentKey())
+	if r == nil {
+		d.refuse(Refusal{Op: i, Reason: Absent})
+		return false
+	}
+	if r.budget.Unit != o.Unit {
+		d.refuse(Refusal{Op: i, Reason: Differs, Figures: r.budget.Figures(o.Parent, 0)})
+		return false
+	}
+	b.ParentGen = r.budget.Generation
+	for depth := 2; ; depth++ {
 		if depth > MaxBudgetDepth {
 			d.fail(invalidf("op %d: budgets can be at most %d deep", i, MaxBudgetDepth))
 			return false
 		}
-		r := d.get(Key{o.Key.Scope, KindBudget, name})
+		above := r.budget
+		if above.Parent == "" {
+			return true
+		}
+		r = d.get(Key{o.Key.Scope, KindBudget, above.Parent})
 		if d.stopped() {
 			return false
 		}
-		if r == nil || depth > 2 && r.budget.Generation != b.ParentGen {
-			d.refuse(Refusal{Op: i, Reason: Absent})
+		if r == nil || r.budget.Generation != above.ParentGen {
+			d.refuse(Refusal{Op: i, Reason: BudgetGone})
 			return false
 		}
-		if depth == 2 {
-			if r.budget.Unit != o.Unit {
-				d.refuse(Refusal{Op: i, Reason: Differs, Figures: r.budget.Figures(name, 0)})
-				return false
-			}
-			b.ParentGen = r.budget.Generation
-		}
-		name = r.budget.Parent
 	}
-	return true
 }
 
 // remove deletes a counter or a budget. What the budget's open holds take up
-// in its ancestors is given back there; what is spent or fenced stays.
+// in its ancestors is given back there; what is spent or fenced stays. An
+// ancestor that is gone ends the walk: its own removal has given back what it
+// counted in those above it.
 func (d *decision) remove(i int, o Remove) {
 	r := d.get(o.Key)
-	for _, a := range o.Ancestors {
-		d.get(a.Key)
-	}
-	if d.stopped() {
-		return
-	}
 	if r == nil || r.budget != nil && r.budget.Generation != o.Generation {
 		d.out.Skipped[i] = true
 		return
@@ -208,11 +244,14 @@ func (d *decision) remove(i int, o Remove) {
 		d.fail(&RecordError{o.Key, ErrCorrupt})
 		return
 	}
-	for _, a := range o.Ancestors {
-		d.giveBack(a, b.Held)
-		if d.stopped() {
+	for above := r.budget; above.Parent != ""; {
+		key := Key{o.Key.Scope, KindBudget, above.Parent}
+		p := d.get(key)
+		if p == nil || p.budget.Generation != above.ParentGen {
 			return
 		}
+		d.giveBack(key, p, b.Held)
+		above = p.budget
 	}
 }
 
@@ -220,22 +259,21 @@ func (d *decision) remove(i int, o Remove) {
 // ancestor does not count holds from before its window, so an entry with such
 // a hold in it stays there until it ends by itself: it may count too much for
 // a while, never too little.
-func (d *decision) giveBack(a Ancestor, held []Held) {
-	r := d.get(a.Key)
-	if r == nil || r.budget.Generation != a.Generation {
+func (d *decision) giveBack(key Key, r *Record, held []Held) {
+	b, _, err := r.budget.At(d.Now)
+	if len(held) == 0 && err == nil {
 		return
 	}
-	b, _, err := r.budget.At(d.Now)
 	for _, h := range held {
 		if err == nil && h.Since >= b.Start {
 			err = b.take(Bucket{BucketHeld, h.Until}, h.Amount)
 		}
 	}
 	if err != nil {
-		d.fail(&RecordError{a.Key, ErrCorrupt})
+		d.fail(&RecordError{key, ErrCorrupt})
 		return
 	}
 	n := *r
 	n.budget = &b
-	d.write(a.Key, &n)
+	d.write(key, &n)
 }

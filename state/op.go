@@ -126,7 +126,7 @@ type Ancestor struct {
 type Remove struct {
 	Key        Key
 	Generation Version
-	Ancestors  []Ancestor
+	Ancestors  []Ancestor // from the parent upwards, as far as there are any
 }
 
 // PutBudget defines a budget or changes its limit; unit, window and parent are

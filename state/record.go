@@ -1,6 +1,10 @@
 package state
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+
+	"github.com/counterfoil/counterfoil/internal/planted"
+)
 
 // MaxAmount is the largest amount, limit or counter: 2^53 − 1, the largest
 // integer that JSON numbers carry exactly.
@@ -115,6 +119,10 @@ func (r *Record) Writer() *Writer { return r.writer }
 // the skew between clocks plus the clock's tolerance plus three minutes.
 const KeepPast = Skew + Tolerance + 3*60_000
 
+// HoldKeep is how long, in ms, a hold that ended by itself is remembered, so
+// that it is answered as expired.
+const HoldKeep = 24 * 3_600_000
+
 // Skew is how far, in ms, the clocks of two honest parties may differ.
 const Skew = 5_000
 
@@ -124,7 +132,10 @@ const Tolerance = 2 * 60_000
 // expired reports whether the record's time is over at now. Challenges of an
 // older epoch or generation are over too.
 func (r *Record) expired(kind Kind, now int64, s *Scope) bool {
-	if r.Expires != 0 && now >= r.Expires {
+	if planted.On(planted.SecondClock) {
+		now -= Skew
+	}
+	if r.Over(now) {
 		return true
 	}
 	if kind == KindChallenge && r.State == Pending {
@@ -138,22 +149,51 @@ func (r *Record) live(kind Kind, now int64, s *Scope) bool {
 	return r.State != Void && !r.expired(kind, now, s)
 }
 
+// Over reports whether the record's own time is over at now. A challenge of an
+// older epoch or generation counts as expired besides.
+func (r *Record) Over(now int64) bool { return r.Expires != 0 && now >= r.Expires }
+
 // Retained reports whether the body of a settled record may still be given at
 // now. It is the one test of the end of a receipt's retention.
 func (r *Record) Retained(now int64) bool {
-	return !r.Tomb && (r.Retain == 0 || now < r.Retain)
+	return !r.Tomb && (r.Retain == 0 || now < r.Retain) && !r.Over(now)
+}
+
+// seen is the record as a batch meets it at now: once its retention is over, a
+// settled record is the tombstone that a sweeper would leave, swept or not.
+func (r *Record) seen(now int64) *Record {
+	if r.State != Settled || r.Tomb || r.Retained(now) {
+		return r
+	}
+	return r.tombstone()
+}
+
+// tombstone is what is left of a settled record: enough to stand in the way,
+// to be counted and to let fences rise.
+func (r *Record) tombstone() *Record {
+	return &Record{
+		Version: r.Version, State: Settled, Tomb: true, Shard: r.Shard, OwnerTag: r.OwnerTag,
+		Created: r.Created, Updated: r.Updated, Expires: r.Expires, Fence: r.Fence,
+	}
+}
+
+// shrinks reports whether the record becomes a tombstone before it goes.
+func (r *Record) shrinks() bool {
+	return r.State == Settled && !r.Tomb && r.Retain != 0 && (r.Expires == 0 || r.Retain < r.Expires)
 }
 
 // ExpiryIndex gives the time at which a sweeper has something to do with the
 // record: shrink it to a tombstone, or delete it. 0: never.
-func (r *Record) ExpiryIndex() int64 {
+func (r *Record) ExpiryIndex(kind Kind) int64 {
 	switch {
-	case r.State == Settled && !r.Tomb && r.Retain != 0 && (r.Expires == 0 || r.Retain < r.Expires):
+	case r.shrinks():
 		return r.Retain
-	case r.Expires != 0:
-		return r.Expires + KeepPast
+	case r.Expires == 0:
+		return 0
+	case kind == KindHold && r.State == Pending:
+		return r.Expires + HoldKeep
 	}
-	return 0
+	return r.Expires + KeepPast
 }
 
 // LeaseIndex gives the end of the lease of a pending record, 0 without one.

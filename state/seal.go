@@ -88,7 +88,7 @@ const (
 // integrity key, the fields, and HMAC-SHA-256 (RFC 2104) over a tag, the
 // length-prefixed key, version, index times and all the data before it.
 func (k *Keys) Seal(key Key, r *Record) *Sealed {
-	s := &Sealed{Version: r.Version, Expiry: r.ExpiryIndex(), Lease: r.LeaseIndex()}
+	s := &Sealed{Version: r.Version, Expiry: r.ExpiryIndex(key.Kind), Lease: r.LeaseIndex()}
 	data := make([]byte, 0, 192+len(r.Owner)+len(r.Body)+len(r.Result))
 	data = append(data, sealFormat)
 	data = append(data, k.write[:]...)
@@ -112,7 +112,7 @@ func (k *Keys) Open(key Key, s *Sealed) (*Record, error) {
 		return nil, &RecordError{key, ErrCorrupt}
 	}
 	r, err := decodeRecord(covered[sealHead:], key.Kind)
-	if err != nil || r.ExpiryIndex() != s.Expiry || r.LeaseIndex() != s.Lease {
+	if err != nil || r.ExpiryIndex(key.Kind) != s.Expiry || r.LeaseIndex() != s.Lease {
 		return nil, &RecordError{key, ErrCorrupt}
 	}
 	r.Version = s.Version
