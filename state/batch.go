@@ -1,7 +1,17 @@
 package state
 
-// MaxKeys is how many keys a batch may name, the store's own not counted.
+import (
+	"slices"
+
+	"github.com/counterfoil/counterfoil/internal/planted"
+)
+
+// MaxKeys is how many different keys a batch may name, those to read included
+// and the store's own counts not.
 const MaxKeys = 64
+
+// MaxOps is how many ops a batch may have: a budget can be moved twice.
+const MaxOps = 2 * MaxKeys
 
 // Batch is what takes effect as a whole or not at all, within one scope.
 type Batch struct {
@@ -9,8 +19,9 @@ type Batch struct {
 	Ops   []Op
 	// Read names records to return as they are just before the effects.
 	Read []Key
-	// NotAfter is the time from which the batch is refused as stale, in ms, so
-	// that a late copy of a message cannot take effect; 0: no bound.
+	// NotAfter is the last moment at which the batch may take effect, in ms;
+	// later it is stale, so that a late copy of a message does nothing. It must
+	// not be after the Expires of any Claim. 0: no bound.
 	NotAfter int64
 	// Keep stores the figures of the batch's Moves in the anchor's record, so
 	// that a repetition can be answered as the first time. Anchor: Claim,
@@ -26,9 +37,9 @@ func (b *Batch) anchor() Op {
 	return nil
 }
 
-// Keys appends to dst every key that b names itself, the scope record and the
-// quota records of the given shard that its claims are counted in. Decide asks
-// for whatever else it needs.
+// Keys appends to dst every key that a valid b names itself, the scope record
+// and the quota records of the given shard that its claims are counted in.
+// Decide asks for whatever else it needs. A key may come up more than once.
 func (b *Batch) Keys(dst []Key, shard uint16) []Key {
 	dst = append(dst, ScopeKey(b.Scope))
 	for _, op := range b.Ops {
@@ -40,9 +51,16 @@ func (b *Batch) Keys(dst []Key, shard uint16) []Key {
 		}
 		switch o := op.(type) {
 		case Claim:
+			if planted.On(planted.UncomparedCount) {
+				continue
+			}
 			dst = append(dst, quotaKey(b.Scope, meter{o.Key.Kind, meterLive}, OwnerTag{}, shard))
 			if o.Owner != "" {
 				dst = append(dst, quotaKey(b.Scope, meter{o.Key.Kind, meterLive}, TagOwner(o.Owner), shard))
+			}
+		case PutBudget:
+			if o.Parent != "" {
+				dst = append(dst, o.parentKey())
 			}
 		case Remove:
 			for _, a := range o.Ancestors {
@@ -82,120 +100,110 @@ func (b *Batch) Validate() error {
 			return invalidf("%v", err)
 		}
 	}
-	if len(b.Ops) == 0 && len(b.Read) == 0 {
+	switch {
+	case len(b.Ops) == 0 && len(b.Read) == 0:
 		return invalidf("the batch is empty")
+	case len(b.Ops) > MaxOps:
+		return invalidf("more than %d ops", MaxOps)
+	case badTime(b.NotAfter):
+		return invalidf("NotAfter is negative or out of range")
 	}
-	if b.NotAfter < 0 {
-		return invalidf("NotAfter is negative")
-	}
-	if err := b.validateKeys(); err != nil {
-		return err
+	for i, op := range b.Ops {
+		if err := validateOp(op); err != nil {
+			return invalidf("op %d: %v", i, err)
+		}
 	}
 	anchor := b.anchor()
 	if b.Keep && (anchor == nil || anchor.code()&(opClaim|opUpdate|opSettle) == 0) {
 		return invalidf("only a Claim, Update or Settle as first op can keep the outcome")
 	}
-	removes := 0
 	for i, op := range b.Ops {
-		if err := validateOp(op); err != nil {
-			return invalidf("op %d: %v", i, err)
-		}
 		switch o := op.(type) {
 		case Remove:
-			removes++
+			if len(b.Ops) > 1 {
+				return invalidf("op %d: a Remove stands alone in its batch", i)
+			}
 		case Move:
 			if anchor == nil {
 				return invalidf("op %d: a Move needs an anchor before it", i)
 			}
 		case Claim:
 			if o.Expires != 0 && b.NotAfter > o.Expires {
-				return invalidf("NotAfter is later than the Expires of op %d", i)
+				return invalidf("op %d: NotAfter is later than its Expires", i)
 			}
 		}
 	}
-	if removes > 0 && (removes > 1 || len(b.Ops) > 1) {
-		return invalidf("a Remove stands alone in its batch")
-	}
-	return nil
+	return b.validateKeys()
 }
 
+// validateKeys checks what each op and read names: keys of this scope, on
+// which their kind allows the op, each named by one op.
 func (b *Batch) validateKeys() error {
-	seen := make([]Key, 0, 16)
-	add := func(k Key) error {
-		if k.Scope != b.Scope {
-			return invalidf("a key is of another scope than the batch")
-		}
-		if err := k.Validate(); err != nil {
-			return invalidf("%v", err)
-		}
-		for _, s := range seen {
-			if s == k {
-				return invalidf("one %s key is named twice", k.Kind)
-			}
-		}
-		if seen = append(seen, k); len(seen) > MaxKeys {
-			return invalidf("more than %d keys", MaxKeys)
-		}
-		return nil
-	}
+	var room [16]Key
+	named := room[:0]
 	for i, op := range b.Ops {
-		if op == nil {
-			return invalidf("op %d is nil", i)
-		}
 		if op.code() == opRefuse {
 			continue
 		}
 		k := op.target()
-		if again, err := b.movedBefore(i, op); again || err != nil {
-			if err != nil {
-				return err
+		if err := b.validateKey(k); err != nil {
+			return invalidf("op %d: %v", i, err)
+		}
+		if allowed[k.Kind]&op.code() == 0 {
+			return invalidf("op %d: records of kind %s do not allow it", i, k.Kind)
+		}
+		if slices.Contains(named, k) {
+			if !b.movedOnce(i, k) {
+				return invalidf("op %d: an earlier op names its %s key", i, k.Kind)
 			}
 			continue
 		}
-		if k.Kind.Valid() && allowed[k.Kind]&op.code() == 0 {
-			return invalidf("op %d: records of kind %s do not allow it", i, k.Kind)
-		}
-		if err := add(k); err != nil {
-			return err
-		}
+		named = append(named, k)
 		if r, ok := op.(Remove); ok {
 			for _, a := range r.Ancestors {
-				if err := add(a.Key); err != nil {
-					return err
+				if err := b.validateKey(a.Key); err != nil {
+					return invalidf("op %d: ancestor: %v", i, err)
 				}
+				named = append(named, a.Key)
 			}
 		}
 	}
-	for _, k := range b.Read {
-		if k.Scope != b.Scope {
-			return invalidf("a key to read is of another scope than the batch")
+	for i, k := range b.Read {
+		if err := b.validateKey(k); err != nil {
+			return invalidf("read %d: %v", i, err)
 		}
-		if err := k.Validate(); err != nil {
-			return invalidf("%v", err)
+		if !slices.Contains(named, k) {
+			named = append(named, k)
 		}
 	}
-	if len(b.Read) > MaxKeys {
-		return invalidf("more than %d keys to read", MaxKeys)
+	if len(named) > MaxKeys {
+		return invalidf("more than %d keys", MaxKeys)
 	}
 	return nil
 }
 
-// movedBefore reports whether op is a second Move on one budget, the only op
-// that may name a key that an earlier one names: a call that fences a hold and
-// spends on top touches some budgets twice. The two are taken one after the
-// other. An Extra stands on a budget's only Move.
-func (b *Batch) movedBefore(i int, op Op) (bool, error) {
-	m, ok := op.(Move)
-	if !ok {
-		return false, nil
+func (b *Batch) validateKey(k Key) error {
+	switch {
+	case k.Scope != b.Scope:
+		return errOtherScope
+	case k.Kind == KindScope && k.ID != scopeID:
+		return errScopeID
 	}
-	for _, earlier := range b.Ops[:i] {
-		if e, ok := earlier.(Move); ok && e.Key == m.Key {
-			if e.Extra != 0 || m.Extra != 0 {
-				return false, invalidf("op %d: a budget with an Extra is moved twice", i)
-			}
-			return true, nil
+	return k.validateID()
+}
+
+// movedOnce reports whether op i may name a key that an earlier op names: as
+// the second Move on one budget, neither with an Extra. A call that fences a
+// hold and spends on top touches some budgets twice; the two are taken one
+// after the other.
+func (b *Batch) movedOnce(i int, key Key) bool {
+	m, ok := b.Ops[i].(Move)
+	earlier := 0
+	for _, op := range b.Ops[:i] {
+		if e, isMove := op.(Move); isMove && e.Key == key {
+			earlier++
+			ok = ok && e.Extra == 0
 		}
 	}
-	return false, nil
+	return ok && earlier == 1 && m.Extra == 0
 }

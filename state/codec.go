@@ -23,18 +23,12 @@ const (
 	hasBody
 	hasResult
 	isTomb
-	flagsEnd
 )
 
 // appendRecord encodes r without its version.
 func appendRecord(dst []byte, kind Kind, r *Record) []byte {
 	body := r.body(kind)
-	flags := flag(r.Owner != "", hasOwner) |
-		flag(r.Owner == "" && r.OwnerTag != OwnerTag{}, hasOwnerTag) |
-		flag(r.Token != Token{}, hasToken) | flag(r.Digest != Digest{}, hasDigest) | flag(r.Given != Digest{}, hasGiven) |
-		flag(r.Expires != 0, hasExpires) | flag(r.Retain != 0, hasRetain) | flag(r.Lease != 0, hasLease) |
-		flag(r.Fence != 0, hasFence) | flag(r.Epoch != 0 || r.Generation != 0, hasEpoch) |
-		flag(len(body) > 0, hasBody) | flag(len(r.Result) > 0, hasResult) | flag(r.Tomb, isTomb)
+	flags := r.flags(len(body))
 	dst = append(dst, byte(r.State))
 	dst = binary.AppendUvarint(dst, flags)
 	dst = binary.AppendUvarint(dst, uint64(r.Shard))
@@ -78,6 +72,16 @@ func appendRecord(dst []byte, kind Kind, r *Record) []byte {
 		dst = appendBytes(dst, r.Result)
 	}
 	return dst
+}
+
+// flags says which optional fields r has, with a body of that length.
+func (r *Record) flags(body int) uint64 {
+	return flag(r.Owner != "", hasOwner) |
+		flag(r.Owner == "" && r.OwnerTag != OwnerTag{}, hasOwnerTag) |
+		flag(r.Token != Token{}, hasToken) | flag(r.Digest != Digest{}, hasDigest) | flag(r.Given != Digest{}, hasGiven) |
+		flag(r.Expires != 0, hasExpires) | flag(r.Retain != 0, hasRetain) | flag(r.Lease != 0, hasLease) |
+		flag(r.Fence != 0, hasFence) | flag(r.Epoch != 0 || r.Generation != 0, hasEpoch) |
+		flag(body > 0, hasBody) | flag(len(r.Result) > 0, hasResult) | flag(r.Tomb, isTomb)
 }
 
 // decodeRecord reads what appendRecord wrote, and fails on anything else.
@@ -128,8 +132,11 @@ func decodeRecord(b []byte, kind Kind) (*Record, error) {
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	if flags >= flagsEnd || r.State < Pending || r.State > Void || r.Tomb && r.State != Settled {
-		return nil, errors.New("state or flags are out of range")
+	if r.State < Pending || r.State > Void || r.Tomb && r.State != Settled {
+		return nil, errors.New("the state is out of range")
+	}
+	if flags != r.flags(len(r.Body)) {
+		return nil, errors.New("the flags do not fit the fields")
 	}
 	if err := r.decodeBody(kind); err != nil {
 		return nil, err
@@ -288,6 +295,9 @@ func DecodeResult(b []byte) (Kept, error) {
 		k.Ops = append(k.Ops, int(d.atMost(MaxKeys))) //nolint:gosec // bounded.
 		f := Figures{Name: string(d.bytes(MaxIDBytes)), Unit: string(d.bytes(MaxUnitBytes))}
 		bits := d.byte()
+		if bits > 7 {
+			d.err = errEncoding
+		}
 		f.Unlimited, f.Lifetime = bits&1 != 0, bits&2 != 0
 		k.Skipped = append(k.Skipped, bits&4 != 0)
 		for _, n := range []*uint64{&f.Limit, &f.Spent, &f.Held, &f.Remaining, &f.Amount} {

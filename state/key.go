@@ -92,6 +92,11 @@ func (k Key) Validate() error {
 	if err := CheckScopeName(k.Scope); err != nil && k.Scope != StoreScope {
 		return err
 	}
+	return k.validateID()
+}
+
+// validateID is Validate but for the scope.
+func (k Key) validateID() error {
 	switch {
 	case !k.Kind.Valid():
 		return errors.New("the kind of the key is not known")

@@ -58,7 +58,7 @@ func whileRecovering(op Op) bool {
 	switch op.code() {
 	case opClaim:
 		return kind != KindOperation && kind != KindChallenge && kind != KindHold && kind != KindSpend
-	case opSettle:
+	case opSettle, opUpdate: // an Update of a challenge issues another in its place
 		return kind != KindChallenge
 	case opBump, opSpend:
 		return false

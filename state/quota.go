@@ -1,6 +1,11 @@
 package state
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/counterfoil/counterfoil/internal/planted"
+)
 
 // meter is one thing that is counted: live records or tombstones of a kind, or
 // bytes of receipts.
@@ -81,12 +86,7 @@ type count struct {
 // of receipt bytes: the short form of one that is not retained always fits.
 const FreeBodyBytes = 128
 
-// tally gathers what a batch changes in the quotas, a line a shard.
-type tally struct {
-	scope string
-	lines []line
-}
-
+// line is what a batch changes in one shard of one meter.
 type line struct {
 	meter
 	owner OwnerTag
@@ -94,90 +94,125 @@ type line struct {
 	delta int64
 }
 
+// tally gathers what a batch changes in the counts, a line a shard.
+type tally []line
+
 func (t *tally) add(m meter, owner OwnerTag, shard uint16, delta int64) {
-	for i := range t.lines {
-		if l := &t.lines[i]; l.meter == m && l.owner == owner && l.shard == shard {
+	for i := range *t {
+		if l := &(*t)[i]; l.meter == m && l.owner == owner && l.shard == shard {
 			l.delta += delta
 			return
 		}
 	}
-	t.lines = append(t.lines, line{m, owner, shard, delta})
+	*t = append(*t, line{m, owner, shard, delta})
 }
 
-// replace counts the step from one record of a key to the next.
-func (t *tally) replace(kind Kind, before, after *Record) {
-	list, n := counts(kind, before)
+// record adds what r counts as, with a sign.
+func (t *tally) record(kind Kind, r *Record, sign int64) {
+	list, n := counts(kind, r)
 	for _, c := range list[:n] {
-		t.record(c, before, -1)
-	}
-	list, n = counts(kind, after)
-	for _, c := range list[:n] {
-		t.record(c, after, 1)
-	}
-}
-
-func (t *tally) record(c count, r *Record, sign int64) {
-	delta := sign * int64(c.n) //nolint:gosec // at most MaxBodyBytes.
-	t.add(c.meter, OwnerTag{}, r.Shard, delta)
-	if r.OwnerTag != (OwnerTag{}) {
-		t.add(c.meter, r.OwnerTag, r.Shard, delta)
+		delta := sign * int64(c.n) //nolint:gosec // at most MaxBodyBytes.
+		t.add(c.meter, OwnerTag{}, r.Shard, delta)
+		if r.OwnerTag != (OwnerTag{}) {
+			t.add(c.meter, r.OwnerTag, r.Shard, delta)
+		}
 	}
 }
 
-// settle turns the tally into quota records to write. It reports the first
-// meter that has no room, or nil; room is looked for in the shard's own
-// allowance first, then in what no shard has been allowed, then in what other
-// shards were allowed but do not use.
-func (d *decision) settle(t *tally) (full *line) {
-	for i := range t.lines {
-		l := &t.lines[i]
-		if l.delta == 0 {
+// count brings the counts in line with what the batch writes. At a cap a
+// receipt is kept in its short form, a tombstone is not made yet, and anything
+// else is refused.
+func (d *decision) count() {
+	records := len(d.writes)
+	for {
+		full := d.countWrites(records)
+		if d.stopped() || len(full) == 0 {
+			return
+		}
+		d.writes = d.writes[:records]
+		if d.shorten(full) {
 			continue
 		}
-		q := d.quota(t.scope, l.meter, l.owner, l.shard)
-		if d.stopped() {
-			return nil
+		if d.unsweep(full) {
+			records--
+			continue
 		}
-		if l.delta < 0 {
-			take := uint64(-l.delta)
-			if q.Used < take {
-				d.fail(&RecordError{Key: quotaKey(t.scope, l.meter, l.owner, l.shard), Err: ErrCorrupt})
-				return nil
+		for _, l := range full {
+			reason := Full
+			if l.owner != (OwnerTag{}) {
+				reason = OwnerFull
 			}
-			q.Used -= take
-			d.putQuota(t.scope, l, q)
-			continue
+			d.refuse(Refusal{Op: d.growing(l), Reason: reason})
 		}
-		if !d.grow(t.scope, l, &q) {
-			return l
-		}
-		if d.stopped() {
-			return nil
-		}
-		q.Used += uint64(l.delta)
-		d.putQuota(t.scope, l, q)
+		return
 	}
-	return nil
 }
 
-// grow makes room for l.delta within q's allowance, or reports that there is
-// none. Unless the allowance is enough as it is, it looks at every shard.
-func (d *decision) grow(scope string, l *line, q *quota) bool {
+// countWrites adds the changed count shards to the first records of the
+// writes. It gives the lines for which there is no room. What gets smaller
+// goes first, so that it makes room.
+func (d *decision) countWrites(records int) (full []line) {
+	var room [4]line
+	t := tally(room[:0])
+	for _, w := range d.writes[:records] {
+		before := d.view.entries[w.Key].rec
+		if d.adopted != nil && d.view.entries[w.Key].err != nil {
+			before = d.adopted
+		}
+		t.record(w.Key.Kind, before, -1)
+		t.record(w.Key.Kind, w.Record, 1)
+	}
+	for _, l := range t {
+		if l.delta < 0 {
+			d.shrink(l)
+		}
+	}
+	for _, l := range t {
+		if l.delta > 0 && !d.grow(l) {
+			full = append(full, l)
+		}
+	}
+	return full
+}
+
+func (d *decision) shrink(l line) {
+	q := d.quota(l.meter, l.owner, l.shard)
+	take := uint64(-l.delta)
+	switch {
+	case d.stopped():
+	case q.Used < take:
+		d.fail(&RecordError{Key: quotaKey(d.batch.Scope, l.meter, l.owner, l.shard), Err: ErrCorrupt})
+	default:
+		q.Used -= take
+		d.putQuota(l.meter, l.owner, l.shard, q)
+	}
+}
+
+// grow makes room for l within the allowance of its shard, or reports that
+// there is none. Unless the allowance is enough as it is, it looks at every
+// shard, and takes room first from what no shard has been allowed, then from
+// what others were allowed but do not use. Whoever finds a cap other than the
+// one that allowances were granted under settles all of them anew.
+func (d *decision) grow(l line) bool {
+	q := d.quota(l.meter, l.owner, l.shard)
 	limit := d.scope.Caps.of(l.meter, l.owner != OwnerTag{})
 	need := q.Used + uint64(l.delta) //nolint:gosec // the caller has l.delta > 0.
 	if need <= q.Allowance && q.Cap == limit {
+		q.Used = need
+		d.putQuota(l.meter, l.owner, l.shard, q)
 		return true
 	}
 	shards := max(d.scope.Writers, l.shard+1)
-	others := make([]quota, shards)
 	var used, allowed uint64
+	changed := q != quota{} && q.Cap != limit
 	for s := range shards {
 		if s == l.shard {
 			continue
 		}
-		others[s] = d.quota(scope, l.meter, l.owner, s)
-		used += others[s].Used
-		allowed += max(others[s].Used, others[s].Allowance)
+		o := d.quota(l.meter, l.owner, s)
+		used += o.Used
+		allowed += max(o.Used, o.Allowance)
+		changed = changed || o != quota{} && o.Cap != limit
 	}
 	if d.stopped() {
 		return true
@@ -185,34 +220,86 @@ func (d *decision) grow(scope string, l *line, q *quota) bool {
 	if used+need > limit {
 		return false
 	}
-	if allowed+need > limit || q.Cap != limit {
-		// Take back what the others were allowed and do not use.
+	if changed || allowed+need > limit {
 		for s := range shards {
-			if o := others[s]; s != l.shard && o.Allowance > o.Used {
-				o.Allowance = o.Used
-				d.putQuota(scope, &line{l.meter, l.owner, s, 0}, o)
+			if o := d.quota(l.meter, l.owner, s); s != l.shard && o != (quota{}) {
+				d.putQuota(l.meter, l.owner, s, quota{Used: o.Used, Allowance: o.Used, Cap: limit})
 			}
 		}
 		allowed = used
 	}
 	free := limit - allowed - need
-	q.Allowance, q.Cap = need+free/uint64(shards), limit
+	d.putQuota(l.meter, l.owner, l.shard, quota{Used: need, Allowance: need + free/uint64(shards), Cap: limit})
 	return true
 }
 
 // quota reads a shard; an absent one has used and been allowed nothing.
-func (d *decision) quota(scope string, m meter, owner OwnerTag, shard uint16) quota {
-	if r := d.get(quotaKey(scope, m, owner, shard)); r != nil {
+func (d *decision) quota(m meter, owner OwnerTag, shard uint16) quota {
+	key := quotaKey(d.batch.Scope, m, owner, shard)
+	if _, known := d.view.entries[key]; !known && planted.On(planted.UncomparedCount) {
+		return quota{}
+	}
+	if r := d.written(key); r != nil {
 		return *r.quota
 	}
 	return quota{}
 }
 
-func (d *decision) putQuota(scope string, l *line, q quota) {
-	key := quotaKey(scope, l.meter, l.owner, l.shard)
-	if q.Used == 0 && (q.Allowance == 0 || l.owner != OwnerTag{}) {
+func (d *decision) putQuota(m meter, owner OwnerTag, shard uint16, q quota) {
+	key := quotaKey(d.batch.Scope, m, owner, shard)
+	if q.Used == 0 && (q.Allowance == 0 || owner != OwnerTag{}) {
 		d.write(key, nil)
 		return
 	}
 	d.write(key, &Record{State: Settled, quota: &q})
+}
+
+// shorten replaces the body of a receipt that finds no room by its short form.
+func (d *decision) shorten(full []line) bool {
+	for _, op := range d.batch.Ops {
+		o, ok := op.(Settle)
+		if !ok || o.Key.Kind != KindOperation || len(o.Body) <= FreeBodyBytes {
+			continue
+		}
+		for i, w := range d.writes {
+			if w.Key == o.Key && len(w.Record.Body) > FreeBodyBytes && lacks(full, meter{KindOperation, meterBytes}, w.Record) {
+				n := *w.Record
+				n.Body = o.Short
+				d.writes[i].Record = &n
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unsweep takes back a tombstone that finds no room: its receipt stays in its
+// place.
+func (d *decision) unsweep(full []line) bool {
+	for i, w := range d.writes {
+		if w.Record != nil && w.Record.Tomb && lacks(full, meter{w.Key.Kind, meterTombs}, w.Record) {
+			d.out.Skipped[slices.IndexFunc(d.batch.Ops, func(op Op) bool { return op.target() == w.Key })] = true
+			d.writes = slices.Delete(d.writes, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// lacks reports whether a full line is one that r is counted in.
+func lacks(full []line, m meter, r *Record) bool {
+	return slices.ContainsFunc(full, func(l line) bool {
+		return l.meter == m && (l.owner == OwnerTag{} || l.owner == r.OwnerTag)
+	})
+}
+
+// growing finds the op that a full line refuses.
+func (d *decision) growing(l line) int {
+	return max(0, slices.IndexFunc(d.batch.Ops, func(op Op) bool {
+		if op.code() == opRefuse || op.target().Kind != l.kind {
+			return false
+		}
+		r := d.written(op.target())
+		return r != nil && r.Version == d.Version && r.Shard == l.shard && (l.owner == OwnerTag{} || l.owner == r.OwnerTag)
+	}))
 }

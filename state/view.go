@@ -5,6 +5,9 @@ package state
 // wrote. A View is not safe for concurrent use.
 type View struct {
 	entries map[Key]entry
+	// The last owner that was hashed: a group's batches are often of one.
+	owner string
+	known OwnerTag
 }
 
 type entry struct {
@@ -76,4 +79,12 @@ func (r *Record) BroughtBack(version Version, now int64) *Record {
 		c.writer = &w
 	}
 	return &c
+}
+
+// tag is TagOwner, remembered.
+func (v *View) tag(owner string) OwnerTag {
+	if v.owner != owner {
+		v.owner, v.known = owner, TagOwner(owner)
+	}
+	return v.known
 }
