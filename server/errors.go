@@ -1,0 +1,93 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/counterfoil/counterfoil/access"
+	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/internal/canonical"
+	"github.com/counterfoil/counterfoil/state"
+)
+
+// meanings says what a sentinel means to a client. The first that errors.Is finds counts, so that what leaves an outcome
+// open comes first: an error that is both unknown and anything else is unknown.
+var meanings = []struct {
+	err    error
+	code   api.Code
+	detail string // "": what the error says, which never repeats a value
+}{
+	{state.ErrUnknown, api.CommitUnknown, "the store failed while it recorded this"},
+	// A bare end of a context says nothing about what was recorded before.
+	{context.DeadlineExceeded, api.CommitUnknown, "the store did not answer in time"},
+	{context.Canceled, api.CommitUnknown, "the client left before the store answered"},
+	{state.ErrLatched, api.Latched, "a write failed, and the store must be opened again"},
+	{state.ErrClock, api.ClockRefused, "the clock stepped too far"},
+	{state.ErrKeyUnknown, api.KeyUnknown, "a record is sealed by an integrity key that this server does not have"},
+	{state.ErrCorrupt, api.RecordCorrupt, "a record that this needs is damaged; counterfoil doctor names it"},
+	{state.ErrUnavailable, api.StoreUnavailable, "the store does not take this now"},
+	{state.ErrRecovering, api.Recovering, "the scope is in quarantine until an operator lifts it"},
+	{state.ErrStale, api.Stale, "the request is too old; make it anew"},
+	{state.ErrFull, api.StoreFull, "the scope has as many live records as its caps allow"},
+	{state.ErrOwnerFull, api.OwnerQuota, "the owner has as many live records as one owner may have"},
+	{state.ErrNoScope, api.NotFound, "the scope does not exist"},
+	{access.ErrUnauthenticated, api.Unauthenticated, ""},
+	{access.ErrForbidden, api.Forbidden, ""},
+	{access.ErrInvalid, api.Invalid, ""},
+	{access.ErrExists, api.RequestIDReused, "a token of that name exists already; revoke it or choose another name"},
+	{access.ErrNotFound, api.NotFound, "there is no token of that name"},
+	{access.ErrTooMany, api.StoreFull, "the scope has as many tokens as it may have; revoke some"},
+	{state.ErrInvalid, api.Invalid, "the request asks for more than one step can do"},
+}
+
+// problemOf says what err means to a client. What it does not know is internal: a refusal that nobody foresaw must not
+// look like one that somebody did.
+func problemOf(err error) *api.Problem {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		own := *p
+		return &own
+	}
+	var doc *canonical.Error
+	if errors.As(err, &doc) {
+		return ofDocument(err, doc)
+	}
+	for _, m := range meanings {
+		if errors.Is(err, m.err) {
+			return api.NewProblem(m.code, cmp.Or(m.detail, err.Error()))
+		}
+	}
+	return api.NewProblem(api.Internal, "")
+}
+
+// ofDocument is the problem of a request that is not as its route takes it.
+func ofDocument(err error, doc *canonical.Error) *api.Problem {
+	code := api.Malformed
+	switch {
+	case errors.Is(doc.Kind, canonical.ErrTooLarge):
+		code = api.TooLarge
+	case errors.Is(doc.Kind, canonical.ErrInvalid):
+		code = api.Invalid
+	}
+	detail := doc.Reason
+	var at *placeError
+	if errors.As(err, &at) {
+		detail = at.place + ": " + detail
+	}
+	p := api.NewProblem(code, detail)
+	p.Pointer = doc.Pointer
+	return p
+}
+
+// placeError says where, outside of the body, a value is wrong.
+type placeError struct {
+	place string
+	err   error
+}
+
+// Error says where and what.
+func (e *placeError) Error() string { return e.place + ": " + e.err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *placeError) Unwrap() error { return e.err }
