@@ -11,5 +11,16 @@
 // the time window, the binding field by field, and the signature, in this order; the first fault is the answer. An empty
 // field never matches, and nothing is used up by a permit that is refused.
 //
-// [Verify] does all of this offline. That a permit is used once only the store can tell.
+// [Verify] does all of this offline. That a permit is used once only the store can tell: [Permits] mints permits under the
+// keys of a scope, and uses each up in one durable step, which claims a marker under the issuer's public key and the nonce
+// id, compares four floors and looks at the expiry once more.
+//
+//	          ┌─check──► could be used now
+//	mint ──► permit ──consume──► granted, once; its marker lives until the permit expires, and some minutes on
+//	          └─revoke──► refused, for every permit issued at or before a floor
+//
+// A marker that the store has no room for is a permit that is refused: nothing live is ever given up for it.
+//
+// Using a permit together with what it allows, claiming an operation or fencing the hold that it carries, is done by the
+// root package: it puts the [Part] of [Permits.Use] into a batch with the others'.
 package permit

@@ -1,6 +1,9 @@
 package permit
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Reason says why a permit was not accepted. The set is closed; its values are part of the interface.
 type Reason string
@@ -35,7 +38,9 @@ const (
 type Error struct {
 	Reason Reason
 	Detail string // what is wrong and where; never a value of the permit
-	Err    error  // what lies beneath, or nil
+	// RetryAfter is when a permit can be minted again, if a revocation lies ahead; else 0.
+	RetryAfter time.Duration
+	Err        error // what lies beneath, or nil
 }
 
 // Error says why the permit was not accepted.
@@ -43,6 +48,9 @@ func (e *Error) Error() string {
 	text := "permit: " + e.Reason.text()
 	if e.Detail != "" {
 		text += ": " + e.Detail
+	}
+	if e.Err != nil && (e.Reason == ReasonUnavailable || e.Reason == ReasonUnknown) {
+		text += ": " + e.Err.Error()
 	}
 	return text
 }
