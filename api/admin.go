@@ -8,6 +8,9 @@ type Page struct {
 	Cursor string `json:"-" query:"cursor" maxLength:"2048" doc:"next_cursor of the part before."`
 }
 
+// PageRequest reads a part of a list: GET /v1/tokens, GET /v1/scopes.
+type PageRequest struct{ Page }
+
 // List is a part of a list, and where the next part starts.
 type List[T any] struct {
 	Items      []T    `json:"items"`
@@ -51,7 +54,8 @@ type Credential struct {
 	Budgets   []BudgetPrefix `json:"budgets,omitzero"`
 	Always    []Entry        `json:"always,omitzero"`
 	Require   string         `json:"require,omitzero"`
-	CreatedAt Time           `json:"created_at"`
+	CreatedAt Time           `json:"created_at,omitzero"`
+	Damaged   bool           `json:"damaged,omitzero" doc:"Its record cannot be read, so that the token is refused with an error."`
 }
 
 // CreateTokenAnswer is a credential with its token, which no other answer gives and the store does not keep.
@@ -92,9 +96,11 @@ const (
 
 // SigningKey is a public key of a scope.
 type SigningKey struct {
-	Public Digest `json:"public" doc:"Ed25519, 32 bytes as hex."`
-	KID    string `json:"kid" doc:"Its RFC 7638 thumbprint."`
-	State  string `json:"state" enum:"signing,accepted,trusted" doc:"signing: signs now; accepted: signed before; trusted: another issuer's."`
+	Public    Digest `json:"public" doc:"Ed25519, 32 bytes as hex."`
+	KID       string `json:"kid" doc:"Its RFC 7638 thumbprint."`
+	State     string `json:"state" enum:"signing,accepted,trusted" doc:"signing: signs now; accepted: signed before, or will sign; trusted: another issuer's."`
+	AddedAt   Time   `json:"added_at"`
+	SignsFrom Time   `json:"signs_from,omitzero" doc:"When a new key starts to sign."`
 }
 
 // KeyRequest trusts or retires a public key: POST /v1/keys/trust, POST /v1/keys/retire.

@@ -63,8 +63,8 @@ func (s *Server) docsPage() ([]byte, error) {
 	groups := make([]shownGroup, 0, 8)
 	for i := range s.routes {
 		r := &s.routes[i]
-		if n := len(groups); n == 0 || groups[n-1].Name != r.group() {
-			groups = append(groups, shownGroup{Name: r.group()})
+		if n := len(groups); n == 0 || groups[n-1].Name != r.Group {
+			groups = append(groups, shownGroup{Name: r.Group})
 		}
 		g := &groups[len(groups)-1]
 		g.Routes = append(g.Routes, show(r))

@@ -7,7 +7,9 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/canonical"
+	"github.com/counterfoil/counterfoil/keyring"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -32,6 +34,23 @@ var meanings = []struct {
 	{state.ErrFull, api.StoreFull, "the scope has as many live records as its caps allow"},
 	{state.ErrOwnerFull, api.OwnerQuota, "the owner has as many live records as one owner may have"},
 	{state.ErrNoScope, api.NotFound, "the scope does not exist"},
+	{challenge.ErrUnknownJob, api.ChallengeUnknown, "nothing was issued for this job"},
+	{challenge.ErrAlreadyConsumed, api.ChallengeConsumed, "the challenge of this job was consumed before"},
+	{challenge.ErrMismatch, api.ChallengeMismatch, "the nonce is not the one that was issued"},
+	{challenge.ErrStaleEpoch, api.EpochStale, "it is of another epoch than the present one; issue a new challenge"},
+	{challenge.ErrExpired, api.ChallengeExpired, "it was not consumed in time; issue a new challenge"},
+	{challenge.ErrAlreadyPending, api.ChallengePending, "the job has a challenge that is neither consumed nor over"},
+	{challenge.ErrEpochConflict, api.EpochConflict, "the epoch is not the one to go on from; read it again"},
+	{challenge.ErrInvalid, api.Invalid, ""},
+
+	{keyring.ErrUnknown, api.CommitUnknown, "nobody knows whether the change of keys was kept; list the keys"},
+	{keyring.ErrInvalid, api.Invalid, ""},
+	{keyring.ErrNoKey, api.NotFound, "the scope does not accept this key"},
+	{keyring.ErrInUse, api.Invalid, "the key signs now; rotate first"},
+	{keyring.ErrTaken, api.Invalid, "the public key is accepted already, by this scope or another"},
+	{keyring.ErrFull, api.StoreFull, "the scope accepts as many keys as it may; retire some"},
+	{keyring.ErrUnavailable, api.StoreUnavailable, "the keys cannot be changed now"},
+
 	{access.ErrUnauthenticated, api.Unauthenticated, ""},
 	{access.ErrForbidden, api.Forbidden, ""},
 	{access.ErrInvalid, api.Invalid, ""},

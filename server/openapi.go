@@ -106,7 +106,7 @@ func put(item *huma.PathItem, method string, op *huma.Operation) {
 
 func operation(r *Route, registry huma.Registry) *huma.Operation {
 	op := &huma.Operation{
-		OperationID: operationID(r), Summary: r.Doc, Tags: []string{r.group()},
+		OperationID: operationID(r), Summary: r.Doc, Tags: []string{r.Group},
 		Responses:   successes(r, registry),
 		Parameters:  parameters(r, registry),
 		RequestBody: requestBody(r, registry),

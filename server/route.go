@@ -92,7 +92,7 @@ func (r *Route) AllCodes() []api.Code {
 	codes := slices.Clone(r.Codes)
 	codes = append(codes, api.Internal, api.Overloaded, api.Draining)
 	if !r.Public() {
-		codes = append(codes, api.Unauthenticated, api.Forbidden, api.StoreUnavailable, api.Latched, api.RecordCorrupt, api.KeyUnknown, api.ClockRefused)
+		codes = append(codes, api.Unauthenticated, api.Forbidden, api.StoreUnavailable, api.Latched, api.RecordCorrupt, api.KeyUnknown, api.ClockRefused, api.CommitUnknown, api.NotFound)
 	}
 	if r.Body != NoBody {
 		codes = append(codes, api.UnsupportedMediaType, api.TooLarge, api.RequestTimeout)
@@ -121,14 +121,6 @@ func handle[Req, Answer any](r Route, fn func(ctx context.Context, who *access.P
 		return status, answer, nil
 	}
 	return r
-}
-
-// group returns the heading of the route.
-func (r *Route) group() string {
-	if r.Group == "" {
-		return groupServer
-	}
-	return r.Group
 }
 
 // statuses returns the statuses of success.

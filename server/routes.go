@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
@@ -20,15 +22,35 @@ const (
 	groupServer     = "The server itself"
 )
 
+var order = []string{groupPermits, groupOperations, groupChallenges, groupBudgets, groupAdmin, groupServer}
+
+var groups = map[string]string{
+	"permits": groupPermits, "revocations": groupPermits, "operations": groupOperations, "challenges": groupChallenges, "epoch": groupChallenges,
+	"budgets": groupBudgets, "spends": groupBudgets, "holds": groupBudgets,
+	"tokens": groupAdmin, "scopes": groupAdmin, "keys": groupAdmin, "backup": groupAdmin,
+}
+
+// Codes that routes share.
+var (
+	// writes may come too late.
+	writes = []api.Code{api.Stale}
+	// begins make new records.
+	begins = []api.Code{api.Stale, api.Recovering, api.StoreFull, api.OwnerQuota, api.CommitUnknown}
+)
+
+// with returns a list of codes and some more.
+func with(codes []api.Code, more ...api.Code) []api.Code { return slices.Concat(codes, more) }
+
 // Routes returns the table of routes. The caller may keep and change it.
 func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
 
 // addRoutes builds the table and what derives from it.
 func (s *Server) addRoutes() error {
-	s.routes = slices.Concat(s.serverRoutes())
+	s.routes = slices.Concat(s.challengeRoutes(), s.adminRoutes(), s.serverRoutes())
 	if err := addRoles(s.routes); err != nil {
 		return err
 	}
+	setGroups(s.routes)
 	document, err := s.document()
 	if err != nil {
 		return fmt.Errorf("server: OpenAPI document: %w", err)
@@ -54,6 +76,19 @@ func addRoles(routes []Route) error {
 		r.Roles, r.Also, r.Note = access.Routes[at].Roles, access.Routes[at].Also, access.Routes[at].Note
 	}
 	return nil
+}
+
+// setGroups sorts routes under headings by the second part of their paths.
+func setGroups(routes []Route) {
+	for i := range routes {
+		first, rest, _ := strings.Cut(strings.TrimPrefix(routes[i].Path, "/"), "/")
+		part, _, _ := strings.Cut(rest, "/")
+		routes[i].Group = groupServer
+		if first == "v1" {
+			routes[i].Group = groups[part]
+		}
+	}
+	slices.SortStableFunc(routes, func(a, b Route) int { return cmp.Compare(slices.Index(order, a.Group), slices.Index(order, b.Group)) })
 }
 
 // serverRoutes are about the server itself. They need no token.

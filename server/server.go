@@ -11,8 +11,12 @@ import (
 	"time"
 
 	"github.com/counterfoil/counterfoil/access"
+	"github.com/counterfoil/counterfoil/challenge"
+	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
+	"github.com/counterfoil/counterfoil/keyring"
+	"github.com/counterfoil/counterfoil/store"
 )
 
 // Limits bounds what a server takes on at once. A zero field means its default.
@@ -52,24 +56,30 @@ func (l Limits) withDefaults() Limits {
 
 // Options is what a server is made of.
 type Options struct {
-	Access  *access.Access // who a request is from. Required
-	Store   Health         // whether the store grants anything. Required
-	Log     *slog.Logger   // nil: nothing is logged
-	Clock   clock.Clock    // nil: the machine's
-	Entropy entropy.Source // nil: the machine's
-	Limits  Limits
-	Version string // shown by /healthz and the documents
+	Access     *access.Access        // who a request is from. Required
+	Store      *store.Store          // Required
+	Keys       *keyring.Keyring      // Required
+	Challenges *challenge.Challenges // Required
+	Log        *slog.Logger          // nil: nothing is logged
+	Clock      clock.Clock           // nil: the machine's
+	Entropy    entropy.Source        // nil: the machine's
+	Limits     Limits
+	Version    string // shown by /healthz and the documents
 }
 
 // Server serves Counterfoil's HTTP interface. It is safe for concurrent use.
 type Server struct {
-	access  *access.Access
-	health  Health
-	log     *slog.Logger
-	clock   clock.Clock
-	entropy entropy.Source
-	limits  Limits
-	version string
+	access     *access.Access
+	health     Health
+	scopes     *store.Store
+	engine     engine.Engine
+	keys       *keyring.Keyring
+	challenges *challenge.Challenges
+	log        *slog.Logger
+	clock      clock.Clock
+	entropy    entropy.Source
+	limits     Limits
+	version    string
 
 	routes  []Route
 	mux     *http.ServeMux
@@ -84,11 +94,11 @@ type Server struct {
 
 // New returns a server that has not been started. It fails if something required is missing.
 func New(o Options) (*Server, error) {
-	if o.Access == nil || o.Store == nil {
-		return nil, errors.New("server: access and store are required")
+	if o.Access == nil || o.Store == nil || o.Keys == nil || o.Challenges == nil {
+		return nil, errors.New("server: an option that is required is missing")
 	}
 	s := &Server{
-		access: o.Access, health: o.Store, log: o.Log, clock: o.Clock, entropy: o.Entropy,
+		access: o.Access, health: o.Store, scopes: o.Store, engine: o.Store.Engine(), keys: o.Keys, challenges: o.Challenges, log: o.Log, clock: o.Clock, entropy: o.Entropy,
 		limits: o.Limits.withDefaults(), version: cmp.Or(o.Version, "unknown"),
 	}
 	if s.log == nil {
