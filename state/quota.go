@@ -107,6 +107,16 @@ func (t *tally) add(m meter, owner OwnerTag, shard uint16, delta int64) {
 	*t = append(*t, line{m, owner, shard, delta})
 }
 
+// net is what changes in all shards of the meter and owner of l together.
+func (t tally) net(l line) (sum int64) {
+	for _, o := range t {
+		if o.meter == l.meter && o.owner == l.owner {
+			sum += o.delta
+		}
+	}
+	return sum
+}
+
 // record adds what r counts as, with a sign.
 func (t *tally) record(kind Kind, r *Record, sign int64) {
 	list, n := counts(kind, r)
@@ -142,7 +152,10 @@ func (d *decision) count() {
 			if l.owner != (OwnerTag{}) {
 				reason = OwnerFull
 			}
-			d.refuse(Refusal{Op: d.growing(l), Reason: reason})
+			op := d.growing(l)
+			if !slices.ContainsFunc(d.out.Refusals, func(r Refusal) bool { return r.Op == op && r.Reason == reason }) {
+				d.refuse(Refusal{Op: op, Reason: reason})
+			}
 		}
 		return
 	}
@@ -168,32 +181,29 @@ func (d *decision) countWrites(records int) (full []line) {
 		}
 	}
 	for _, l := range t {
-		if l.delta > 0 && !d.grow(l) {
+		if l.delta > 0 && !d.grow(l, t.net(l)) {
 			full = append(full, l)
 		}
 	}
 	return full
 }
 
+// shrink takes off what is no longer there. It stops at 0: an operator may have
+// replaced a damaged record that was not counted.
 func (d *decision) shrink(l line) {
 	q := d.quota(l.meter, l.owner, l.shard)
-	take := uint64(-l.delta)
-	switch {
-	case d.stopped():
-	case q.Used < take:
-		d.fail(&RecordError{Key: quotaKey(d.batch.Scope, l.meter, l.owner, l.shard), Err: ErrCorrupt})
-	default:
-		q.Used -= take
-		d.putQuota(l.meter, l.owner, l.shard, q)
-	}
+	q.Used -= min(q.Used, uint64(-l.delta))
+	d.putQuota(l.meter, l.owner, l.shard, q)
 }
 
 // grow makes room for l within the allowance of its shard, or reports that
 // there is none. Unless the allowance is enough as it is, it looks at every
 // shard, and takes room first from what no shard has been allowed, then from
 // what others were allowed but do not use. Whoever finds a cap other than the
-// one that allowances were granted under settles all of them anew.
-func (d *decision) grow(l line) bool {
+// one that allowances were granted under settles all of them anew. What only
+// moves from one shard to another (a net of 0) is never refused, but gets no
+// allowance where a lowered cap is overrun.
+func (d *decision) grow(l line, net int64) bool {
 	q := d.quota(l.meter, l.owner, l.shard)
 	limit := d.scope.Caps.of(l.meter, l.owner != OwnerTag{})
 	need := q.Used + uint64(l.delta) //nolint:gosec // the caller has l.delta > 0.
@@ -218,7 +228,10 @@ func (d *decision) grow(l line) bool {
 		return true
 	}
 	if used+need > limit {
-		return false
+		if net <= 0 {
+			d.putQuota(l.meter, l.owner, l.shard, quota{Used: need})
+		}
+		return net <= 0
 	}
 	if changed || allowed+need > limit {
 		for s := range shards {
@@ -293,13 +306,24 @@ func lacks(full []line, m meter, r *Record) bool {
 	})
 }
 
-// growing finds the op that a full line refuses.
+// growing finds the op that a full line refuses: the first that adds to it.
 func (d *decision) growing(l line) int {
 	return max(0, slices.IndexFunc(d.batch.Ops, func(op Op) bool {
-		if op.code() == opRefuse || op.target().Kind != l.kind {
+		if op.code() == opRefuse {
 			return false
 		}
-		r := d.written(op.target())
-		return r != nil && r.Version == d.Version && r.Shard == l.shard && (l.owner == OwnerTag{} || l.owner == r.OwnerTag)
+		key := op.target()
+		return l.in(key.Kind, d.written(key)) > l.in(key.Kind, d.view.entries[key].rec)
 	}))
+}
+
+// in is how much of r counts in the meter and owner of l.
+func (l line) in(kind Kind, r *Record) uint64 {
+	list, n := counts(kind, r)
+	for _, c := range list[:n] {
+		if c.meter == l.meter && (l.owner == OwnerTag{} || l.owner == r.OwnerTag) {
+			return c.n
+		}
+	}
+	return 0
 }

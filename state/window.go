@@ -3,9 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
-	_ "time/tzdata" // calendar windows must not depend on the machine's own zone files
 )
 
 // WindowKind is the sort of a [Window].
@@ -58,7 +56,7 @@ func (w Window) Validate() error {
 
 // Bounds gives the start and end of the window that now lies in, in ms; the
 // end is 0 if it never ends. Calendar days begin at the first instant of their
-// local date, weeks on Monday.
+// local date, weeks on Monday. No window starts before 0.
 func (w Window) Bounds(now int64) (start, end int64, err error) {
 	switch w.Kind {
 	case WindowLifetime:
@@ -82,9 +80,9 @@ func (w Window) Bounds(now int64) (start, end int64, err error) {
 	if end <= now {
 		// Where a clock is set back over midnight, the next date has begun once
 		// already: it stays begun.
-		return end, next, nil
+		start, end = end, next
 	}
-	return start, end, nil
+	return max(start, 0), end, nil
 }
 
 // from gives the start of the period that holds the local date of t, of the
@@ -122,22 +120,4 @@ func firstInstant(loc *time.Location, year int, month time.Month, day int) int64
 		first = start
 	}
 	return first.UnixMilli()
-}
-
-// zones caches loaded zones: reading one takes longer than a whole decision.
-var zones sync.Map // name → *time.Location
-
-func zone(name string) (*time.Location, error) {
-	if name == "" || name == "Local" {
-		return nil, errors.New("name a zone of the IANA time zone database, such as Europe/Berlin or UTC")
-	}
-	if loc, ok := zones.Load(name); ok {
-		return loc.(*time.Location), nil //nolint:forcetypeassert // only locations are stored.
-	}
-	loc, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, errors.New("the zone is not in the IANA time zone database")
-	}
-	zones.Store(name, loc)
-	return loc, nil
 }
