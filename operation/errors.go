@@ -35,8 +35,8 @@ var (
 	ErrNotPending = errors.New("operation: finished already, otherwise than asked")
 )
 
-// ErrInvalid means that a parameter is never accepted. Nothing was sent.
-var ErrInvalid = errors.New("operation: invalid")
+// ErrInvalid means that a parameter is never accepted. Nothing was sent. It wraps [state.ErrInvalid].
+var ErrInvalid = fmt.Errorf("operation: %w", state.ErrInvalid)
 
 // InFlightError says until when the holder is taken to be alive.
 type InFlightError struct {

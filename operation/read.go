@@ -31,14 +31,11 @@ func (o *Operations) Get(ctx context.Context, p GetParams) (Operation, error) {
 		return Operation{}, fmt.Errorf("operation: %w", err)
 	case len(out.Refusals) > 0:
 		return Operation{}, shared(out.Refusals[0].Reason)
-	case !owned(out.Records[0], p.Owner) || over(out.Records[0], out.Now):
+	case !owned(out.Records[0], p.Owner) || out.Records[0].Over(out.Now):
 		return Operation{}, ErrNotFound
 	}
 	return describe(key, out.Records[0], out.Now)
 }
-
-// over reports whether nothing is known any more: what is still stored only waits for the sweeper.
-func over(r *state.Record, now int64) bool { return r.Expires != 0 && r.Expires <= now }
 
 // describe tells what a record says at now.
 func describe(key state.Key, r *state.Record, now int64) (Operation, error) {
@@ -171,7 +168,7 @@ func (o *Operations) entries(ctx context.Context, p ListParams, cursor string, l
 func (page *Page) add(e store.Entry, p ListParams, now int64) {
 	op, err := Operation{}, e.Err
 	if err == nil {
-		if !owned(e.Record, p.Owner) || over(e.Record, now) || p.State != "" && stateOf(e.Record, now) != p.State {
+		if !owned(e.Record, p.Owner) || e.Record.Over(now) || p.State != "" && stateOf(e.Record, now) != p.State {
 			return
 		}
 		op, err = describe(e.Key, e.Record, now)
