@@ -31,7 +31,7 @@ var allowed = [kindEnd]opCode{
 	KindScope:      opBump | opCheck | opPut | opRaise | opReplace,
 	KindWriter:     opReplace,
 	KindQuota:      opReplace,
-	KindKeyCheck:   opPut | opCheck | opReplace,
+	KindKeyCheck:   opPut | opCheck | opRemove | opReplace,
 	KindFloor:      opRaise | opCheck | opReplace,
 	KindCredential: life,
 	KindApproval:   life,

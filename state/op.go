@@ -120,7 +120,7 @@ type Ancestor struct {
 	Generation Version
 }
 
-// Remove deletes a counter, or a budget of that generation, and takes the
+// Remove deletes a counter or a key check, or a budget of that generation, and takes the
 // budget's open holds out of its ancestors. What is missing, or of another
 // generation, is skipped. A batch has at most one Remove.
 type Remove struct {

@@ -97,6 +97,15 @@ func (k *Keys) Seal(key Key, r *Record) *Sealed {
 	return s
 }
 
+// SealedUnder tells which integrity key a sealed record names, without
+// opening it.
+func SealedUnder(s *Sealed) (KeyID, bool) {
+	if len(s.Data) < sealHead || s.Data[0] != sealFormat {
+		return KeyID{}, false
+	}
+	return KeyID(s.Data[1:sealHead]), true
+}
+
 // Open decodes what Seal made. Its error wraps ErrCorrupt or ErrKeyUnknown.
 func (k *Keys) Open(key Key, s *Sealed) (*Record, error) {
 	if len(s.Data) < sealHead+macBytes || s.Data[0] != sealFormat || s.Version.IsZero() {

@@ -437,7 +437,7 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 			plan.Changes = append(plan.Changes, engine.Change{Key: k})
 			continue
 		}
-		item := s.options.Keys.Seal(k, rec)
+		item := s.keys.Load().Seal(k, rec)
 		plan.Changes = append(plan.Changes, engine.Change{Key: k, Item: item})
 		sc.remember(k, item.Data, rec)
 	}

@@ -166,24 +166,19 @@ func Recover(ctx context.Context, e engine.Engine, o Options, why string) (*Stor
 // quarantine brings every scope into a generation, the store's own last, so
 // that a run that was cut off is noticed and repeated.
 func (s *Store) quarantine(ctx context.Context, generation uint64, why string) error {
-	for cursor := ""; ; {
-		names, next, err := s.Scopes(ctx, cursor, 256)
-		if err != nil {
-			return err
+	err := s.eachScope(ctx, func(name string) error {
+		if name == state.StoreScope {
+			return nil
 		}
-		for _, name := range names {
-			if err := s.ChangeScope(ctx, name, func(body *state.Scope, now int64) error {
-				body.Generation = generation
-				body.Floor = max(body.Floor, floorAt(now))
-				body.Quarantine = why
-				return nil
-			}); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == "" {
-			break
-		}
+		return s.ChangeScope(ctx, name, func(body *state.Scope, now int64) error {
+			body.Generation = generation
+			body.Floor = max(body.Floor, floorAt(now))
+			body.Quarantine = why
+			return nil
+		})
+	})
+	if err != nil {
+		return err
 	}
 	return s.ChangeScope(ctx, state.StoreScope, func(body *state.Scope, _ int64) error {
 		body.Generation = generation
@@ -223,66 +218,17 @@ func Rebaseline(ctx context.Context, e engine.Engine, o Options, why string) (*S
 func (s *Store) bringBack(ctx context.Context) error {
 	now, err := s.engine.Now(ctx)
 	if err != nil {
-		return err
+		return s.engineError(err)
 	}
-	for cursor := ""; ; {
-		names, next, err := s.engine.Scopes(ctx, cursor, 256)
-		if err != nil {
-			return err
+	return s.rewrite(ctx, func(key state.Key, item *state.Sealed) (*state.Sealed, error) {
+		rec, err := s.keys.Load().Open(key, item)
+		if err != nil || !rec.IsAhead(now) {
+			return nil, nil //nolint:nilnil,nilerr // what cannot be read is left to the doctor.
 		}
-		for _, name := range names {
-			for _, kind := range state.Kinds() {
-				if err := s.bringBackKind(ctx, name, kind, now); err != nil {
-					return err
-				}
-			}
-		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
-	}
-}
-
-func (s *Store) bringBackKind(ctx context.Context, scope string, kind state.Kind, now int64) error {
-	for cursor := ""; ; {
-		page, next, err := s.engine.Scan(ctx, scope, kind, "", cursor, 256)
-		if err != nil {
-			return err
-		}
-		var ahead []state.Key
-		for _, f := range page {
-			if rec, err := s.options.Keys.Open(f.Key, f.Item); err == nil && rec.IsAhead(now) {
-				ahead = append(ahead, f.Key)
-			}
-		}
-		if len(ahead) > 0 {
-			if err := s.bringBackKeys(ctx, ahead, now); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
-	}
-}
-
-func (s *Store) bringBackKeys(ctx context.Context, keys []state.Key, now int64) error {
-	return s.engine.Transact(ctx, keys, func(snap engine.Snapshot) (engine.Plan, error) {
 		var version state.Version
-		if err := s.options.Entropy.Fill(version[:]); err != nil {
-			return engine.Plan{}, err
+		if err := s.Fill(version[:]); err != nil {
+			return nil, err
 		}
-		plan := engine.Plan{NotAfter: snap.Now + notAfterMS}
-		for i, item := range snap.Items {
-			if item == nil {
-				continue
-			}
-			rec, err := s.options.Keys.Open(snap.Keys[i], item)
-			if err != nil || !rec.IsAhead(now) {
-				continue
-			}
-			plan.Changes = append(plan.Changes, engine.Change{Key: snap.Keys[i], Item: s.options.Keys.Seal(snap.Keys[i], rec.BroughtBack(version, now))})
-		}
-		return plan, nil
+		return s.keys.Load().Seal(key, rec.BroughtBack(version, now)), nil
 	})
 }

@@ -24,6 +24,7 @@ const (
 	commitFor    = 30 * time.Second // bound on one transaction
 	leaveFor     = 2 * time.Second  // how long closing gives slots back
 	sweepBatch   = 48               // records of one sweep batch: with their quotas they stay below the key limit
+	rewriteBatch = 256              // records of one step of an operator's walk
 	sweepPerKind = 4096             // records of one kind and scope in one pass
 	downtimeMS   = 3_600_000        // a longer gap before open is reported
 	sweepDelay   = 10 * time.Minute // the first sweep after such a gap waits

@@ -173,6 +173,6 @@ func (s *Store) leaving(key state.Key, snap engine.Snapshot) (engine.Plan, error
 	}
 	w := *rec.Writer()
 	w.Lease = min(w.Lease, snap.Now)
-	item := s.options.Keys.Seal(key, state.NewWriterRecord(w, version, rec.Updated))
+	item := s.keys.Load().Seal(key, state.NewWriterRecord(w, version, rec.Updated))
 	return engine.Plan{Changes: []engine.Change{{Key: key, Item: item}}, NotAfter: snap.Now + notAfterMS}, nil
 }

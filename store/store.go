@@ -19,6 +19,7 @@ import (
 type Store struct {
 	engine   engine.Engine
 	options  Options
+	keys     atomic.Pointer[state.Keys]
 	instance [16]byte
 	// guarantee is fixed while the engine is open.
 	guarantee engine.Guarantee
@@ -48,10 +49,6 @@ type LeaseHandler func(ctx context.Context, key state.Key, rec *state.Record) er
 
 // storeIDKey names the record that identifies a store.
 var storeIDKey = state.Key{Scope: state.StoreScope, Kind: state.KindKeyCheck, ID: "store"}
-
-func keyCheckKey(id state.KeyID) state.Key {
-	return state.Key{Scope: state.StoreScope, Kind: state.KindKeyCheck, ID: "integrity/" + hex.EncodeToString(id[:])}
-}
 
 // Create provisions an empty engine: the store's own scope, its identity, the
 // check of the integrity key, the witness if one is named, and the scope
@@ -147,6 +144,7 @@ func newStore(ctx context.Context, e engine.Engine, o Options) (*Store, error) {
 		engine: e, options: o, guarantee: e.Guarantee(), scopes: map[string]*scope{},
 		running: make(chan struct{}, groupsAtOnce), handlers: map[state.Kind]LeaseHandler{},
 	}
+	s.keys.Store(o.Keys)
 	s.stopped, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := o.Entropy.Fill(s.instance[:]); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -176,7 +174,7 @@ func (s *Store) checkKeys(ctx context.Context) error {
 			return err
 		}
 		for _, f := range page {
-			rec, err := s.options.Keys.Open(f.Key, f.Item)
+			rec, err := s.keys.Load().Open(f.Key, f.Item)
 			if err != nil {
 				return err
 			}
@@ -190,12 +188,12 @@ func (s *Store) checkKeys(ctx context.Context) error {
 		return fmt.Errorf("%w: its identity is missing; 'counterfoil init' was cut off, start again with an empty place", engine.ErrForeign)
 	}
 	known := map[state.Key]bool{storeIDKey: true}
-	for _, id := range s.options.Keys.IDs() {
+	for _, id := range s.keys.Load().IDs() {
 		key := keyCheckKey(id)
 		known[key] = true
-		check, _ := s.options.Keys.CheckValue(id)
+		check, _ := s.keys.Load().CheckValue(id)
 		switch rec := found[key]; {
-		case rec == nil && id == s.options.Keys.WriteID():
+		case rec == nil && id == s.keys.Load().WriteID():
 			return fmt.Errorf("%w: the key to write with was never announced to this store; rotate keys with 'counterfoil key rotate'", state.ErrKeyUnknown)
 		case rec != nil && rec.Digest != check:
 			return fmt.Errorf("%w: a key has the name of another", state.ErrKeyUnknown)
@@ -205,24 +203,6 @@ func (s *Store) checkKeys(ctx context.Context) error {
 		if !known[key] {
 			return fmt.Errorf("%w: this store was written with a key that is not in the key directory", state.ErrKeyUnknown)
 		}
-	}
-	return nil
-}
-
-// AnnounceKey tells the store that records may be sealed under the integrity
-// key with that id from now on. From then on a process without it cannot open
-// the store. It may be called again.
-func (s *Store) AnnounceKey(ctx context.Context, id state.KeyID) error {
-	check, ok := s.options.Keys.CheckValue(id)
-	if !ok {
-		return state.ErrKeyUnknown
-	}
-	out, err := s.Do(ctx, &state.Batch{Scope: state.StoreScope, Ops: []state.Op{state.PutKeyCheck{Key: keyCheckKey(id), Digest: check}}})
-	if err != nil {
-		return err
-	}
-	if r, ok := out.Because(state.Exists); ok && r.Record.Digest != check {
-		return state.ErrKeyUnknown
 	}
 	return nil
 }
@@ -341,7 +321,7 @@ func (s *Store) Leases(ctx context.Context, scope string, kind state.Kind, befor
 
 // open decodes a sealed record and counts what it cannot read.
 func (s *Store) open(key state.Key, item *state.Sealed) (*state.Record, error) {
-	rec, err := s.options.Keys.Open(key, item)
+	rec, err := s.keys.Load().Open(key, item)
 	if err != nil {
 		s.corrupt.Add(1)
 	}

@@ -513,29 +513,47 @@ func TestOpenRefusesWhatIsNotThereOrNotOurs(t *testing.T) {
 	}
 }
 
-func TestIntegrityKeysRotateInTwoSteps(t *testing.T) {
+func TestIntegrityKeysRotateWhileTheStoreIsOpenAndRetireWhenNothingNeedsThem(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	must(t, f.Store, claim("old", 1))
-	accept := f.opts
-	accept.Keys = keysOf(t, 7, 9)
-	s, err := store.Open(t.Context(), f.engine, accept)
-	if err != nil {
+	old, both, next := keysOf(t, 7), keysOf(t, 7, 9), keysOf(t, 9, 7)
+	if err := f.SetKeys(t.Context(), next); !errors.Is(err, state.ErrKeyUnknown) {
+		t.Fatalf("writing with a key before it is announced: %v", err)
+	}
+	if err := f.SetKeys(t.Context(), both); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AnnounceKey(t.Context(), keysOf(t, 9).WriteID()); err != nil {
+	if err := f.AnnounceKey(t.Context(), next.WriteID()); err != nil {
 		t.Fatal(err)
 	}
-	write := f.opts
-	write.Keys = keysOf(t, 9, 7)
-	s2, err := store.Open(t.Context(), f.engine, write)
-	if err != nil {
-		t.Fatal(err)
-	}
-	must(t, s2, claim("new", 1))
-	refused(t, s, state.Exists, claim("new", 2))
-	refused(t, s2, state.Exists, claim("old", 2))
 	if _, err := store.Open(t.Context(), f.engine, f.opts); !errors.Is(err, state.ErrKeyUnknown) {
 		t.Fatalf("a process that does not have the new key: %v", err)
 	}
+	if err := f.SetKeys(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	must(t, f.Store, claim("new", 1))
+	if err := f.RetireKey(t.Context(), old.WriteID()); !errors.Is(err, store.ErrKeyInUse) {
+		t.Fatalf("retiring a key in use: %v", err)
+	}
+	version := f.item(t, opKey("old")).Version
+	if n, err := f.Reseal(t.Context()); err != nil || n == 0 {
+		t.Fatalf("%d %v", n, err)
+	}
+	if f.item(t, opKey("old")).Version != version {
+		t.Fatal("sealing anew changed what a record says")
+	}
+	if err := f.RetireKey(t.Context(), old.WriteID()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, f.Store, state.Exists, claim("old", 2))
+	opts := f.opts
+	opts.Keys = keysOf(t, 9)
+	s, err := store.Open(t.Context(), f.engine, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, s, state.Exists, claim("old", 2))
+	refused(t, s, state.Exists, claim("new", 2))
 }

@@ -62,19 +62,8 @@ func (s *Store) sweeper() {
 // transaction that deletes it. No correctness waits for it.
 func (s *Store) Sweep(ctx context.Context) (Swept, error) {
 	var total Swept
-	for cursor := ""; ; {
-		names, next, err := s.engine.Scopes(ctx, cursor, 256)
-		if err != nil {
-			return total, s.engineError(err)
-		}
-		for _, name := range names {
-			if err := s.sweepScope(ctx, name, &total); err != nil {
-				return total, err
-			}
-		}
-		if cursor = next; cursor == "" {
-			break
-		}
+	if err := s.eachScope(ctx, func(name string) error { return s.sweepScope(ctx, name, &total) }); err != nil {
+		return total, err
 	}
 	if now, err := s.Now(ctx); err == nil {
 		s.sweptAt.Store(now)

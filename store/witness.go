@@ -165,27 +165,22 @@ func (s *Store) follow() {
 
 // readMarks finds the latest time that any instance decided on, in all scopes.
 func (s *Store) readMarks(ctx context.Context) error {
-	for cursor := ""; ; {
-		names, next, err := s.engine.Scopes(ctx, cursor, 256)
+	err := s.eachScope(ctx, func(name string) error {
+		page, _, err := s.engine.Scan(ctx, name, state.KindWriter, "", "", state.MaxWriters)
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			page, _, err := s.engine.Scan(ctx, name, state.KindWriter, "", "", state.MaxWriters)
-			if err != nil {
-				return err
-			}
-			for _, f := range page {
-				if rec, err := s.open(f.Key, f.Item); err == nil {
-					s.time.advance(rec.Writer().Mark)
-				}
+		for _, f := range page {
+			if rec, err := s.open(f.Key, f.Item); err == nil {
+				s.time.advance(rec.Writer().Mark)
 			}
 		}
-		if cursor = next; cursor == "" {
-			s.time.opened()
-			return nil
-		}
+		return nil
+	})
+	if err == nil {
+		s.time.opened()
 	}
+	return err
 }
 
 // highest is the latest time that a durable commit was decided at.
