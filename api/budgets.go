@@ -45,7 +45,7 @@ func (w *Window) Check() error {
 // PutBudgetRequest defines a budget or changes its limit: PUT /v1/budgets/{name}.
 type PutBudgetRequest struct {
 	Name   BudgetName `json:"-" path:"name"`
-	Unit   Name       `json:"unit" doc:"What is counted: calls, tokens, usd_micros, …"`
+	Unit   Name       `json:"unit" maxLength:"64" doc:"What is counted: calls, tokens, usd_micros, …"`
 	Limit  Limit      `json:"limit" doc:"An integer, or \"unlimited\"."`
 	Window Window     `json:"window"`
 	Parent BudgetName `json:"parent,omitzero" doc:"A budget of the same unit that counts along; its name need not be a prefix."`

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/http"
 	"strings"
 	"time"
 )
@@ -32,16 +33,25 @@ type Problem struct {
 	Quotas []Quota `json:"-"`
 }
 
-// RefusedBudget is a budget that a spend or hold would exceed, with its figures at the decision.
+// StatusRetryBudget is the status of [BudgetExceeded] where waiting helps.
+const StatusRetryBudget = http.StatusTooManyRequests
+
+// RefusedBudget is a budget that a spend or hold would exceed. Of an ancestor that the token is not for it has the name
+// alone.
 type RefusedBudget struct {
-	Budget    BudgetName `json:"budget"`
-	Unit      string     `json:"unit"`
-	Limit     Limit      `json:"limit"`
-	Spent     uint64     `json:"spent"`
-	Held      uint64     `json:"held" doc:"Held and fenced."`
-	Remaining Limit      `json:"remaining"`
-	Amount    uint64     `json:"amount" doc:"What the request asks of it."`
-	ResetsAt  Time       `json:"resets_at,omitzero" doc:"End of its window; absent for a lifetime."`
+	Budget BudgetName `json:"budget"`
+	*RefusedFigures
+}
+
+// RefusedFigures is where a refused budget stood at the decision.
+type RefusedFigures struct {
+	Unit      string `json:"unit"`
+	Limit     Limit  `json:"limit"`
+	Spent     uint64 `json:"spent"`
+	Held      uint64 `json:"held" doc:"Held and fenced."`
+	Remaining Limit  `json:"remaining"`
+	Amount    uint64 `json:"amount" doc:"What the request asks of it."`
+	ResetsAt  Time   `json:"resets_at,omitzero" doc:"End of its window; absent for a lifetime."`
 }
 
 // Quota is a budget as the headers RateLimit and RateLimit-Policy show it.

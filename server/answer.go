@@ -34,7 +34,7 @@ func (s *Server) writeJSON(x *exchange, status int, answer any) error {
 
 // refuse answers with the problem that err means.
 func (s *Server) refuse(x *exchange, err error) {
-	p := problemOf(err)
+	p := x.problemOf(err, s.clock.Now())
 	if p.Code == api.CommitUnknown {
 		p.Retryable = x.repeatable
 	}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/canonical"
 	"github.com/counterfoil/counterfoil/keyring"
@@ -21,9 +23,6 @@ var meanings = []struct {
 	detail string // "": what the error says, which never repeats a value
 }{
 	{state.ErrUnknown, api.CommitUnknown, "the store failed while it recorded this"},
-	// A bare end of a context says nothing about what was recorded before.
-	{context.DeadlineExceeded, api.CommitUnknown, "the store did not answer in time"},
-	{context.Canceled, api.CommitUnknown, "the client left before the store answered"},
 	{state.ErrLatched, api.Latched, "a write failed, and the store must be opened again"},
 	{state.ErrClock, api.ClockRefused, "the clock stepped too far"},
 	{state.ErrKeyUnknown, api.KeyUnknown, "a record is sealed by an integrity key that this server does not have"},
@@ -43,6 +42,20 @@ var meanings = []struct {
 	{challenge.ErrEpochConflict, api.EpochConflict, "the epoch is not the one to go on from; read it again"},
 	{challenge.ErrInvalid, api.Invalid, ""},
 
+	{budget.ErrDiffers, api.BudgetDiffers, "unit, window and parent are fixed; one of them differs"},
+	{budget.ErrBudgetUnknown, api.BudgetUnknown, ""},
+	{budget.ErrRequestIDReused, api.RequestIDReused, "the request id was used for another request"},
+	{budget.ErrRefunded, api.RequestIDReused, "this was spent and refunded, and is not revived"},
+	{budget.ErrSpendUnknown, api.NotFound, "there is no such spend"},
+	{budget.ErrSpendExpired, api.NotFound, "the spend was made too long ago to be refunded"},
+	{budget.ErrHoldUnknown, api.NotFound, "there is no such hold"},
+	{budget.ErrHoldExpired, api.HoldExpired, "the hold ended by itself, and everything was returned"},
+	{budget.ErrHoldFenced, api.HoldFenced, "what uses the hold settles it"},
+	{budget.ErrHoldSettled, api.HoldSettled, "the hold is captured, void, or over because a budget was closed"},
+	{budget.ErrNotHolder, api.NotHolder, "the token is not the hold's"},
+	{budget.ErrWindowClosed, api.Stale, "a window that the hold belongs to is closed: capture or void it"},
+	{budget.ErrInvalid, api.Invalid, ""},
+
 	{keyring.ErrUnknown, api.CommitUnknown, "nobody knows whether the change of keys was kept; list the keys"},
 	{keyring.ErrInvalid, api.Invalid, ""},
 	{keyring.ErrNoKey, api.NotFound, "the scope does not accept this key"},
@@ -58,11 +71,14 @@ var meanings = []struct {
 	{access.ErrNotFound, api.NotFound, "there is no token of that name"},
 	{access.ErrTooMany, api.StoreFull, "the scope has as many tokens as it may have; revoke some"},
 	{state.ErrInvalid, api.Invalid, "the request asks for more than one step can do"},
+	// The end of a context alone says nothing about what was recorded before.
+	{context.DeadlineExceeded, api.CommitUnknown, "the store did not answer in time"},
+	{context.Canceled, api.CommitUnknown, "the client left before the store answered"},
 }
 
 // problemOf says what err means to a client. What it does not know is internal: a refusal that nobody foresaw must not
 // look like one that somebody did.
-func problemOf(err error) *api.Problem {
+func (x *exchange) problemOf(err error, now time.Time) *api.Problem {
 	var p *api.Problem
 	if errors.As(err, &p) {
 		own := *p
@@ -71,6 +87,10 @@ func problemOf(err error) *api.Problem {
 	var doc *canonical.Error
 	if errors.As(err, &doc) {
 		return ofDocument(err, doc)
+	}
+	var exceeded *budget.ExceededError
+	if errors.As(err, &exceeded) {
+		return budgetExceeded(x.who, exceeded, now)
 	}
 	for _, m := range meanings {
 		if errors.Is(err, m.err) {

@@ -42,7 +42,7 @@ func (s *Server) readyz(x *exchange) error {
 	if err == nil {
 		return s.writeJSON(x, http.StatusOK, &answer)
 	}
-	p := problemOf(err)
+	p := x.problemOf(err, s.clock.Now())
 	if p.Status != http.StatusServiceUnavailable {
 		p = api.NewProblem(api.StoreUnavailable, "the store does not answer as it should")
 	}

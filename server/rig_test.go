@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/storetest"
 	"github.com/counterfoil/counterfoil/keyring"
@@ -77,7 +78,7 @@ func serve(t *testing.T, limits Limits, change func(*Server)) *rig {
 
 func (r *rig) options(limits Limits) Options {
 	return Options{
-		Access: r.access, Store: r.Store, Keys: r.keys, Challenges: challenge.New(r.Store, challenge.Options{}), Clock: r.Clock, Entropy: r.Entropy, Limits: limits, Version: "test",
+		Access: r.access, Store: r.Store, Keys: r.keys, Challenges: challenge.New(r.Store, challenge.Options{}), Budgets: budget.New(r.Store, budget.Options{}), Clock: r.Clock, Entropy: r.Entropy, Limits: limits, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(r.logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterfoil/counterfoil/access"
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/clock"
@@ -60,6 +61,7 @@ type Options struct {
 	Store      *store.Store          // Required
 	Keys       *keyring.Keyring      // Required
 	Challenges *challenge.Challenges // Required
+	Budgets    *budget.Budgets       // Required
 	Log        *slog.Logger          // nil: nothing is logged
 	Clock      clock.Clock           // nil: the machine's
 	Entropy    entropy.Source        // nil: the machine's
@@ -75,6 +77,7 @@ type Server struct {
 	engine     engine.Engine
 	keys       *keyring.Keyring
 	challenges *challenge.Challenges
+	budgets    *budget.Budgets
 	log        *slog.Logger
 	clock      clock.Clock
 	entropy    entropy.Source
@@ -94,11 +97,11 @@ type Server struct {
 
 // New returns a server that has not been started. It fails if something required is missing.
 func New(o Options) (*Server, error) {
-	if o.Access == nil || o.Store == nil || o.Keys == nil || o.Challenges == nil {
+	if o.Access == nil || o.Store == nil || o.Keys == nil || o.Challenges == nil || o.Budgets == nil {
 		return nil, errors.New("server: an option that is required is missing")
 	}
 	s := &Server{
-		access: o.Access, health: o.Store, scopes: o.Store, engine: o.Store.Engine(), keys: o.Keys, challenges: o.Challenges, log: o.Log, clock: o.Clock, entropy: o.Entropy,
+		access: o.Access, health: o.Store, scopes: o.Store, engine: o.Store.Engine(), keys: o.Keys, challenges: o.Challenges, budgets: o.Budgets, log: o.Log, clock: o.Clock, entropy: o.Entropy,
 		limits: o.Limits.withDefaults(), version: cmp.Or(o.Version, "unknown"),
 	}
 	if s.log == nil {
