@@ -206,3 +206,61 @@ func TestWhatATokenAlwaysTakesIsAddedToEachSpend(t *testing.T) {
 		t.Fatalf("%+v", b)
 	}
 }
+
+func TestAHoldIsCapturedVoidedAndExtended(t *testing.T) {
+	t.Parallel()
+	r := serve(t, Limits{}, nil)
+	r.budget(t, "acme", 100, "")
+	r.budget(t, "acme/s1", 50, "acme")
+	var held api.HoldAnswer
+	body := `{"request_id":"req-1","entries":[{"budget":"acme/s1","amount":20}],"ttl_seconds":600}`
+	r.want(t, 201, "POST", "/v1/holds", body, &held)
+	if held.HoldID != api.HoldID("default", "req-1") || len(held.Budgets) != 2 || held.Budgets[0].Held != 20 {
+		t.Fatalf("%+v", held)
+	}
+	r.want(t, 200, "POST", "/v1/holds", body, &held)
+	if !held.Repeated {
+		t.Fatalf("%+v", held)
+	}
+	wantProblem(t, r.send(t, "POST", "/v1/holds", strings.Replace(body, "20", "21", 1)), 409, api.RequestIDReused)
+	path := "/v1/holds/" + string(held.HoldID)
+	var shown api.Hold
+	r.want(t, 200, "GET", path, "", &shown)
+	if shown.State != "open" || shown.ExpiresAt != held.ExpiresAt || len(shown.Entries) != 1 || shown.Entries[0].Amount != 20 {
+		t.Fatalf("%+v", shown)
+	}
+	var longer api.ExtendAnswer
+	r.want(t, 200, "POST", path+"/extend", `{"ttl_seconds":1200}`, &longer)
+	if longer.ExpiresAt.UnixMilli() <= held.ExpiresAt.UnixMilli() {
+		t.Fatalf("%+v", longer)
+	}
+	wantProblem(t, r.send(t, "POST", path+"/capture", `{"entries":[{"budget":"acme","amount":1}]}`), 400, api.Invalid)
+	var done api.CaptureAnswer
+	capture := `{"entries":[{"budget":"acme/s1","amount":15}]}`
+	r.want(t, 200, "POST", path+"/capture", capture, &done)
+	if len(done.Captured) != 1 || done.Captured[0].Amount != 15 || done.Uncaptured != nil || done.Budgets[0].Spent != 15 || done.Budgets[0].Held != 0 {
+		t.Fatalf("%+v", done)
+	}
+	r.want(t, 200, "POST", path+"/capture", capture, &done)
+	wantProblem(t, r.send(t, "POST", path+"/capture", `{"entries":[]}`), 409, api.HoldSettled)
+	wantProblem(t, r.send(t, "POST", path+"/void", ""), 409, api.HoldSettled)
+	wantProblem(t, r.send(t, "POST", path+"/extend", `{"ttl_seconds":10}`), 409, api.HoldSettled)
+	r.want(t, 200, "GET", path, "", &shown)
+	if shown.State != "captured" {
+		t.Fatalf("%+v", shown)
+	}
+
+	r.want(t, 201, "POST", "/v1/holds", strings.Replace(body, "req-1", "req-2", 1), &held)
+	path = "/v1/holds/" + string(held.HoldID)
+	for _, empty := range []string{"", "{}"} {
+		r.want(t, 200, "POST", path+"/void", empty, nil)
+	}
+	r.want(t, 201, "POST", "/v1/holds", strings.Replace(body, "req-1", "req-3", 1), &held)
+	r.Clock.Advance(11 * time.Minute)
+	wantProblem(t, r.send(t, "POST", "/v1/holds/"+string(held.HoldID)+"/capture", `{"entries":[]}`), 410, api.HoldExpired)
+	wantProblem(t, r.send(t, "GET", "/v1/holds/"+someID, ""), 404, api.NotFound)
+	p := wantProblem(t, r.send(t, "POST", "/v1/holds", `{"request_id":"req-4","entries":[{"budget":"acme/s1","amount":51}],"ttl_seconds":600}`), 402, api.BudgetExceeded)
+	if p.Refused[0].Spent != 15 {
+		t.Fatalf("%+v", p)
+	}
+}

@@ -46,7 +46,7 @@ func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
 
 // addRoutes builds the table and what derives from it.
 func (s *Server) addRoutes() error {
-	s.routes = slices.Concat(s.challengeRoutes(), s.budgetRoutes(), s.adminRoutes(), s.serverRoutes())
+	s.routes = slices.Concat(s.challengeRoutes(), s.budgetRoutes(), s.holdRoutes(), s.adminRoutes(), s.serverRoutes())
 	if err := addRoles(s.routes); err != nil {
 		return err
 	}
