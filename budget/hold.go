@@ -33,6 +33,10 @@ type HoldPermit struct {
 	Expires time.Time
 	Token   state.Token  // only what names it fences the hold
 	Request state.Digest // of all that was asked for; another request under the same id is refused
+	// Checks find out, in the same batch, whether the permit may be given away. Refusal says what they found against it,
+	// from the index of the first of them.
+	Checks  []state.Op
+	Refusal func(out *state.Outcome, first int) error
 }
 
 // Held says that amounts are reserved.
@@ -138,12 +142,18 @@ func (b *Budgets) hold(ctx context.Context, p HoldParams, claim state.Claim) (He
 	}
 	claim.Expires, claim.Body = expires, is.append(nil)
 	ops := append([]state.Op{claim}, part.Ops...)
+	if p.Permit != nil {
+		ops = append(ops, p.Permit.Checks...)
+	}
 	out, err := b.store.Do(ctx, &state.Batch{Scope: p.Scope, Ops: ops, Keep: true})
 	if err != nil {
 		return Held{}, err
 	}
 	if rec := earlier(&out); rec != nil {
 		return heldBefore(claim, rec)
+	}
+	if err := p.Permit.refused(&out, 1+len(part.Ops)); err != nil {
+		return Held{}, err
 	}
 	if err := claimRefused(&out, part); err != nil {
 		return Held{}, err
@@ -153,6 +163,17 @@ func (b *Budgets) hold(ctx context.Context, p HoldParams, claim state.Claim) (He
 		return Held{}, err
 	}
 	return Held{ID: claim.Key.ID, ExpiresAt: at(expires), Budgets: res.Budgets, Permit: is.permit}, nil
+}
+
+// refused gives what the checks of a permit found against it, after what concerns the batch as a whole.
+func (m *HoldPermit) refused(out *state.Outcome, first int) error {
+	if m == nil || m.Refusal == nil || out.Applied {
+		return nil
+	}
+	if err := refusedWhole(out, state.Recovering, state.Stale); err != nil {
+		return err
+	}
+	return m.Refusal(out, first)
 }
 
 // holding is the part of a batch that reserves the entries of a hold, and notes which budgets each counts in.

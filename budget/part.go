@@ -13,6 +13,8 @@ type Part struct {
 	// HoldID and Token are of the hold that the part is about, if it is: the token is the one that settles it afterwards.
 	HoldID string
 	Token  state.Token
+	// Over is what a capture asks above the hold: it is charged as a whole, or else answered as uncaptured.
+	Over []Entry
 
 	// refused is what was found out before: then the only op is a refusal, so that what the batch's anchor finds can
 	// answer first.

@@ -129,6 +129,9 @@ func (h *held) settling(token state.Token, capture *[]Entry, void bool, now int6
 		if err != nil {
 			return nil, err
 		}
+		if _, part.Over, err = Cut(h.entries, capture, false); err != nil {
+			return nil, err
+		}
 		part.Ops = append(part.Ops, h.moves(func(i int, m *state.Move) {
 			m.Give, m.GiveAmount, m.Extra = state.Bucket{Kind: state.BucketSpent}, charges[i].spend, charges[i].extra
 		})...)
