@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/counterfoil/counterfoil/internal/canonical"
+	"github.com/counterfoil/counterfoil/internal/storetest"
 	"github.com/counterfoil/counterfoil/permit"
 )
 
@@ -68,5 +69,28 @@ func BenchmarkSign(b *testing.B) {
 		if _, err := permit.Sign(signer, n); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkCheckOnStore and BenchmarkConsume are the whole way, through the store and its memory engine.
+func BenchmarkCheckOnStore(b *testing.B) {
+	f := newIssuing(b, storetest.Memory(b))
+	wire := f.mint()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.checks(wire); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkConsume(b *testing.B) {
+	f := newIssuing(b, storetest.Memory(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		wire := f.mint()
+		b.StartTimer()
+		f.consumes(wire)
 	}
 }

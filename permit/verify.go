@@ -142,9 +142,9 @@ func (b *Binding) matches(e Expected) error {
 func (k Keys) issuer(p *Permit) (PublicKey, bool) {
 	var room [1024]byte
 	signed := p.Nonce.appendCanonical(room[:0])
-	for _, key := range k.vetted {
-		if ed25519.Verify(key[:], signed, p.Signature[:]) {
-			return key, true
+	for i := range k.vetted {
+		if key := &k.vetted[i]; signedBy(key, signed, p.Signature[:]) {
+			return *key, true
 		}
 	}
 	return PublicKey{}, false
