@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
@@ -56,10 +57,7 @@ type Fingerprint = state.Digest
 type Figures = state.Figures
 
 // Entry is an amount in a budget's unit.
-type Entry struct {
-	Budget string
-	Amount uint64 // 0 to 2^53−1
-}
+type Entry = budget.Entry
 
 // Limits of a call's parameters.
 const (
@@ -240,7 +238,9 @@ type AbortResult struct {
 
 // ResolveParams is what an operator found out.
 type ResolveParams struct {
-	ID      string
+	ID string
+	// Key shows that an operation whose record is damaged is the caller's own; who may resolve everybody's needs none.
+	Key     string
 	Outcome operation.Outcome
 	Receipt operation.Receipt // with Happened
 	Capture *[]Entry          // with Happened; see [CompleteParams]

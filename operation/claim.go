@@ -137,6 +137,12 @@ func (p *ClaimPart) Read(out *state.Outcome) (Claimed, error) {
 	return Claimed{}, shared(r.Reason)
 }
 
+// Found reports whether a live operation has the key, in the outcome of a batch that reads the record alone. If so, Answer
+// gives its answer.
+func (p *ClaimPart) Found(out *state.Outcome) bool {
+	return len(out.Records) == 1 && out.Records[0] != nil && out.Records[0].State != state.Void && !out.Records[0].Over(out.Now)
+}
+
 // Answer gives what a live record of the operation answers to the claim.
 func (p *ClaimPart) Answer(r *state.Record, now int64) (Claimed, error) {
 	switch {
