@@ -54,6 +54,7 @@ var engines = []struct {
 	make func(testing.TB, clock.Clock) medium
 }{
 	{"memory", inMemory},
+	{"pebble", onPebble},
 }
 
 // Each runs test once on a fresh store of every engine, as a parallel subtest
