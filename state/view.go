@@ -17,7 +17,7 @@ type entry struct {
 }
 
 // NewView makes a view that knows no key.
-func NewView() *View { return &View{entries: make(map[Key]entry, 64)} }
+func NewView() *View { return &View{entries: make(map[Key]entry, 16)} }
 
 // Absent tells the view that no record has the key.
 func (v *View) Absent(key Key) { v.entries[key] = entry{} }
