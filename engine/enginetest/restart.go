@@ -51,8 +51,9 @@ func restartKeeps(t *testing.T, f Fixture) {
 // restartKeepsShown reads a counter, by transactions without changes, while
 // others raise it, and crashes at once: what was shown must still be there.
 func restartKeepsShown(t *testing.T, f Fixture) {
-	e := f.Engine
+	next := f.Engine
 	for round := range 10 {
+		e := next
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for i := range 4 {
@@ -75,10 +76,10 @@ func restartKeepsShown(t *testing.T, f Fixture) {
 				t.Fatal(err)
 			}
 		}
-		e = f.Restart(t)
+		next = f.Restart(t)
 		stop()
 		wg.Wait()
-		for i, it := range read(t, e, ks...) {
+		for i, it := range read(t, next, ks...) {
 			if count(it) < shown[i] {
 				t.Fatalf("round %d: a transaction showed %d, after the crash there is %d", round, shown[i], count(it))
 			}

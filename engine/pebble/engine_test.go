@@ -17,8 +17,7 @@ import (
 
 var start = time.UnixMilli(1_700_000_000_000)
 
-// noSecond says why the clauses about several handles do not concern this
-// engine.
+// exceptions are the clauses that cannot concern an embedded engine.
 var exceptions = map[string]string{
 	"TwoHandlesLoseNoIncrement":         "an embedded store has one handle: TestSecondOpenIsRefused",
 	"SecondHandleSeesWhatTheFirstWrote": "an embedded store has one handle: TestSecondOpenIsRefused",
@@ -109,7 +108,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	seed := rand.Uint64()
-	m := &machine{t: t, clock: clock.NewManual(start), rng: rand.New(rand.NewPCG(seed, 0)), disk: vfs.NewCrashableMem(), memtable: 256 << 10}
+	m := &machine{t: t, clock: clock.NewManual(start), rng: rand.New(rand.NewPCG(seed, 0)), disk: vfs.NewCrashableMem(), memtable: 256 << 10} //nolint:gosec // of a test
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d", seed)

@@ -34,16 +34,16 @@ type Options struct {
 	FS vfs.FS
 
 	CacheBytes    int64 // uncompressed blocks in memory; 128 MB by default
-	MemtableBytes int   // a table of new records in memory, of which there may be 4; 64 MB by default
+	MemtableBytes int   // a table of new records in memory, of which there may be 8; 16 MB by default
 	FilterBytes   int64 // bound of the filter of present keys; 256 MB by default (17 million keys and more)
 }
 
 const (
 	defaultCacheBytes    = 128 << 20
-	defaultMemtableBytes = 64 << 20
+	defaultMemtableBytes = 16 << 20
 	defaultFilterBytes   = 256 << 20
 
-	memtables     = 4 // in memory before commits wait for the disk
+	memtables     = 8 // in memory before commits wait for the disk
 	slowDiskAfter = 5 * time.Second
 )
 
@@ -159,6 +159,27 @@ func (p *place) checkFormat(name string) error {
 	return nil
 }
 
+// checkData reports why what should be the database is none, before anything
+// is written there.
+func (p *place) checkData(name string) error {
+	if p.dir != nil {
+		if err := p.dir.checkEntries(p.root); err != nil {
+			return fmt.Errorf("open the store in %s: %w", name, err)
+		}
+		if err := p.dir.checkEntries(p.data()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("open the store in %s: %w", name, err)
+		}
+	}
+	found, err := pebble.Peek(p.data(), p.fs)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !found.Exists:
+		return fmt.Errorf("%w: %s is marked as a store and its data is gone: restore a backup", engine.ErrForeign, name)
+	case err != nil:
+		return fmt.Errorf("open the store in %s: %w", name, err)
+	}
+	return nil
+}
+
 // list gives what is in the directory beside the lock.
 func (p *place) list() ([]string, error) {
 	names, err := p.fs.List(p.root)
@@ -245,17 +266,12 @@ func Open(dir string, o Options) (_ *Engine, err error) {
 	if err := p.checkFormat(dir); err != nil {
 		return nil, err
 	}
-	if p.dir != nil {
-		if err := errors.Join(p.dir.checkEntries(p.root), p.dir.checkEntries(p.data())); err != nil {
-			return nil, fmt.Errorf("open the store in %s: %w", dir, err)
-		}
+	if err := p.checkData(dir); err != nil {
+		return nil, err
 	}
 	l := newLatch(o.Logger, o.Exit)
 	db, err := openDatabase(p, o, l, func(d *pebble.Options) { d.ErrorIfNotExists = true })
-	switch {
-	case errors.Is(err, pebble.ErrDBDoesNotExist):
-		return nil, fmt.Errorf("%w: %s is marked as a store and its data is gone: restore a backup", engine.ErrForeign, dir)
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
 	e := newEngine(db, p, o, l)
@@ -297,10 +313,10 @@ func databaseOptions(p *place, o Options, l *latch) *pebble.Options {
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes), //nolint:gosec // a size above 0
 		MemTableStopWritesThreshold: memtables,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       12,
 		L0CompactionFileThreshold:   500,
-		L0StopWritesThreshold:       24,
-		LBaseMaxBytes:               64 << 20,
+		L0StopWritesThreshold:       60,
+		LBaseMaxBytes:               256 << 20,
 		MaxOpenFiles:                4096,
 		BytesPerSync:                1 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },

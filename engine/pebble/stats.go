@@ -6,6 +6,7 @@ import "context"
 type Stats struct {
 	DiskBytes    int64 // files of the database
 	LogBytes     int64 // of them, write-ahead log
+	LogWritten   int64 // into the log since the engine was opened
 	FilterKeys   int64 // keys that the filter knows
 	FilterBytes  int64
 	FilterMaybe  float64 // the part of the keys, 0 to 1, whose absence it cannot tell
@@ -26,6 +27,7 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{
 		DiskBytes:    int64(m.DiskSpaceUsage()), //nolint:gosec // far below
 		LogBytes:     int64(m.WAL.PhysicalSize), //nolint:gosec // far below
+		LogWritten:   int64(m.WAL.BytesWritten), //nolint:gosec // far below
 		ReadAmp:      m.ReadAmp(),
 		CacheHits:    m.BlockCache.Hits,
 		CacheMisses:  m.BlockCache.Misses,

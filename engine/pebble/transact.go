@@ -232,9 +232,13 @@ func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
 		}
 	}
 	b := t.engine.db.NewBatchWithSize(size)
-	for i, c := range plan.Changes {
-		if err := t.change(b, at[i], c.Item); err != nil {
-			return nil, errors.Join(err, b.Close())
+	// The index entries come together behind the records: neighbours in time,
+	// they are inserted faster one after the other.
+	for _, write := range []func(*pebble.Batch, int, *state.Sealed) error{t.record, t.index} {
+		for i, c := range plan.Changes {
+			if err := write(b, at[i], c.Item); err != nil {
+				return nil, errors.Join(err, b.Close())
+			}
 		}
 	}
 	if b.Empty() { // it only deletes what is absent
@@ -251,9 +255,25 @@ func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
 	return b, nil
 }
 
-// change writes one record, and of its index entries only those that differ.
-func (t *transaction) change(b *pebble.Batch, at int, item *state.Sealed) error {
-	k, old, key := t.keys[at], t.items[at], t.encoded[at]
+// record writes or deletes one record.
+func (t *transaction) record(b *pebble.Batch, at int, item *state.Sealed) error {
+	key := t.encoded[at]
+	switch {
+	case item != nil:
+		op := b.SetDeferred(len(key), valueSize(item))
+		copy(op.Key, key)
+		putValue(op.Value, item)
+		return op.Finish()
+	case t.items[at] != nil:
+		t.removed = append(t.removed, t.hashes[at])
+		return b.Delete(key, nil)
+	}
+	return nil
+}
+
+// index writes those index entries of one record that differ.
+func (t *transaction) index(b *pebble.Batch, at int, item *state.Sealed) error {
+	k, old := t.keys[at], t.items[at]
 	for _, x := range indexes {
 		was, is := x.index.Time(old), x.index.Time(item)
 		if was == is {
@@ -270,20 +290,8 @@ func (t *transaction) change(b *pebble.Batch, at int, item *state.Sealed) error 
 			}
 		}
 	}
-	if k == state.ScopeKey(k.Scope) && (old == nil) != (item == nil) {
-		if err := setScope(b, k.Scope, item != nil); err != nil {
-			return err
-		}
-	}
-	switch {
-	case item != nil:
-		op := b.SetDeferred(len(key), valueSize(item))
-		copy(op.Key, key)
-		putValue(op.Value, item)
-		return op.Finish()
-	case old != nil:
-		t.removed = append(t.removed, t.hashes[at])
-		return b.Delete(key, nil)
+	if k.Kind == state.KindScope && (old == nil) != (item == nil) && k == state.ScopeKey(k.Scope) {
+		return setScope(b, k.Scope, item != nil)
 	}
 	return nil
 }
