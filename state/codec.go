@@ -76,12 +76,12 @@ func appendRecord(dst []byte, kind Kind, r *Record) []byte {
 
 // flags says which optional fields r has, with a body of that length.
 func (r *Record) flags(body int) uint64 {
-	return flag(r.Owner != "", hasOwner) |
-		flag(r.Owner == "" && r.OwnerTag != OwnerTag{}, hasOwnerTag) |
-		flag(r.Token != Token{}, hasToken) | flag(r.Digest != Digest{}, hasDigest) | flag(r.Given != Digest{}, hasGiven) |
-		flag(r.Expires != 0, hasExpires) | flag(r.Retain != 0, hasRetain) | flag(r.Lease != 0, hasLease) |
-		flag(r.Fence != 0, hasFence) | flag(r.Epoch != 0 || r.Generation != 0, hasEpoch) |
-		flag(body > 0, hasBody) | flag(len(r.Result) > 0, hasResult) | flag(r.Tomb, isTomb)
+	return flag[uint64](r.Owner != "", hasOwner) |
+		flag[uint64](r.Owner == "" && r.OwnerTag != OwnerTag{}, hasOwnerTag) |
+		flag[uint64](r.Token != Token{}, hasToken) | flag[uint64](r.Digest != Digest{}, hasDigest) | flag[uint64](r.Given != Digest{}, hasGiven) |
+		flag[uint64](r.Expires != 0, hasExpires) | flag[uint64](r.Retain != 0, hasRetain) | flag[uint64](r.Lease != 0, hasLease) |
+		flag[uint64](r.Fence != 0, hasFence) | flag[uint64](r.Epoch != 0 || r.Generation != 0, hasEpoch) |
+		flag[uint64](body > 0, hasBody) | flag[uint64](len(r.Result) > 0, hasResult) | flag[uint64](r.Tomb, isTomb)
 }
 
 // decodeRecord reads what appendRecord wrote, and fails on anything else.
@@ -220,7 +220,7 @@ func decodeScope(d *decoder) (*Scope, error) {
 func appendBudget(b []byte, g *Budget) []byte {
 	b = appendBytes(b, g.Unit)
 	b = binary.AppendUvarint(b, g.Limit)
-	b = append(b, byte(flag(g.Unlimited, 1)), byte(g.Window.Kind))
+	b = append(b, flag[byte](g.Unlimited, 1), byte(g.Window.Kind))
 	b = binary.AppendUvarint(b, g.Window.Seconds)
 	b = appendBytes(b, g.Window.Zone)
 	b = appendBytes(b, g.Parent)
@@ -259,15 +259,15 @@ func decodeBudget(d *decoder) (*Budget, error) {
 // appendResult encodes the figures of a batch's Moves, as Batch.Keep stores
 // them in the anchor's record.
 func appendResult(b []byte, o *Outcome) []byte {
-	b = append(b, byte(flag(o.Extra, 1)))
+	b = append(b, flag[byte](o.Extra, 1))
 	for i, f := range o.Figures {
 		if f == nil {
 			continue
 		}
-		b = binary.AppendUvarint(b, uint64(i)) //nolint:gosec // an index.
+		b = binary.AppendUvarint(b, uint64(i))
 		b = appendBytes(b, f.Name)
 		b = appendBytes(b, f.Unit)
-		b = append(b, byte(flag(f.Unlimited, 1)|flag(f.Lifetime, 2)|flag(o.Skipped[i], 4)))
+		b = append(b, flag[byte](f.Unlimited, 1)|flag[byte](f.Lifetime, 2)|flag[byte](o.Skipped[i], 4))
 		for _, n := range []uint64{f.Limit, f.Spent, f.Held, f.Remaining, f.Amount} {
 			b = binary.AppendUvarint(b, n)
 		}
@@ -310,7 +310,7 @@ func DecodeResult(b []byte) (Kept, error) {
 	return k, d.end()
 }
 
-func flag(set bool, bit uint64) uint64 {
+func flag[T byte | uint64](set bool, bit T) T {
 	if set {
 		return bit
 	}

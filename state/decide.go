@@ -110,7 +110,10 @@ func (d *decision) run() {
 // in line.
 func (d *decision) effects() {
 	for i, op := range d.batch.Ops {
+		before := len(d.out.Refusals)
 		if d.op(i, op); d.stopped() {
+			// What the op met is not known: that is no refusal.
+			d.out.Refusals = d.out.Refusals[:before]
 			return
 		}
 	}

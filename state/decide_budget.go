@@ -201,7 +201,12 @@ func (d *decision) parent(i int, o PutBudget, b *Budget) bool {
 		return false
 	}
 	if r.budget.Unit != o.Unit {
-		d.refuse(Refusal{Op: i, Reason: Differs, Figures: r.budget.Figures(o.Parent, 0)})
+		above, end, err := r.budget.At(d.Now)
+		if err != nil {
+			d.fail(&RecordError{o.parentKey(), ErrCorrupt})
+			return false
+		}
+		d.refuse(Refusal{Op: i, Reason: Differs, Figures: above.Figures(o.Parent, end)})
 		return false
 	}
 	b.ParentGen = r.budget.Generation

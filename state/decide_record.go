@@ -50,7 +50,7 @@ func (d *decision) past(i int, expires int64) bool {
 func (d *decision) mine(i int, key Key, token Token, version Version) *Record {
 	r := d.get(key)
 	over := r != nil && r.expired(key.Kind, d.Now, d.scope)
-	reason := Reason("")
+	var reason Reason
 	switch {
 	case r == nil || r.State == Void && over:
 		d.refuse(Refusal{Op: i, Reason: Absent})
@@ -151,8 +151,8 @@ func (d *decision) sweep(i int, o Sweep) {
 	}
 }
 
-// replace overwrites a record that nobody can read. Which quota slot it was
-// counted in cannot be read either, so it takes over one of its owner's.
+// replace overwrites a record that nobody can read. Where it was counted cannot
+// be read either, so it takes over a place of its kind and owner.
 func (d *decision) replace(i int, o Replace) {
 	e := d.view.entries[o.Key]
 	switch {
@@ -185,16 +185,14 @@ func (d *decision) replace(i int, o Replace) {
 	d.write(o.Key, n)
 }
 
-// adopt counts n, which replaces an unreadable record, in the shard that
-// counts a record of its kind and owner, and takes one off there: the
-// unreadable record's.
+// adopt lets n, which replaces an unreadable record, take over that one's place
+// in the counts, if records of its kind and owner are counted at all.
 func (d *decision) adopt(key Key, n *Record) {
-	live := meter{key.Kind, meterLive}
+	used := uint64(0)
 	for s := range max(d.scope.Writers, d.Shard+1) {
-		if d.quota(live, n.OwnerTag, s).Used > 0 && d.quota(live, OwnerTag{}, s).Used > 0 {
-			n.Shard = s
-			d.adopted = &Record{State: Pending, Shard: s, OwnerTag: n.OwnerTag}
-			return
-		}
+		used += d.quota(meter{key.Kind, meterLive}, n.OwnerTag, s).Used
+	}
+	if used > 0 {
+		d.adopted = &Record{State: Pending, Shard: n.Shard, OwnerTag: n.OwnerTag}
 	}
 }

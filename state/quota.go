@@ -188,12 +188,26 @@ func (d *decision) countWrites(records int) (full []line) {
 	return full
 }
 
-// shrink takes off what is no longer there. It stops at 0: an operator may have
-// replaced a damaged record that was not counted.
+// shrink takes off what is no longer there. Where an operator replaced a record
+// that could not be read, its shard was a guess: what this shard lacks is then
+// counted in others. It stops at 0, as what was replaced may not have been
+// counted at all.
 func (d *decision) shrink(l line) {
+	take := uint64(-l.delta) //nolint:gosec // the caller has l.delta < 0.
 	q := d.quota(l.meter, l.owner, l.shard)
-	q.Used -= min(q.Used, uint64(-l.delta))
+	own := min(q.Used, take)
+	q.Used -= own
 	d.putQuota(l.meter, l.owner, l.shard, q)
+	for s := uint16(0); own < take && s < d.scope.Writers; s++ {
+		o := d.quota(l.meter, l.owner, s)
+		there := min(o.Used, take-own)
+		if there == 0 {
+			continue
+		}
+		own += there
+		o.Used -= there
+		d.putQuota(l.meter, l.owner, s, o)
+	}
 }
 
 // grow makes room for l within the allowance of its shard, or reports that

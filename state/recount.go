@@ -7,34 +7,33 @@ import (
 
 // Recount compares the quota records of a scope with the records that they
 // count, and reports the first difference: the count of a meter, of the scope
-// or of an owner, in a shard, or allowances above the cap they were granted
-// under. It takes all readable records of the scope, and is for operators'
-// checks and for tests.
+// or of an owner, in all shards together, or allowances above the cap that they
+// were granted under. It takes all readable records of the scope, and is for
+// operators' checks and for tests.
 func Recount(scope string, records map[Key]*Record) error {
 	t := tally{}
 	for key, r := range records {
 		t.record(key.Kind, r, 1)
 	}
-	want := map[Key]uint64{}
+	left := map[string]int64{}
 	for _, l := range t {
-		want[quotaKey(scope, l.meter, l.owner, l.shard)] = uint64(l.delta) //nolint:gosec // only added to.
+		left[countOf(quotaKey(scope, l.meter, l.owner, 0))] += l.delta
 	}
 	for key, r := range records {
-		if key.Kind != KindQuota {
-			continue
+		if key.Kind == KindQuota {
+			left[countOf(key)] -= int64(r.quota.Used) //nolint:gosec // at most MaxAmount.
 		}
-		if r.quota == nil || want[key] != r.quota.Used {
-			return fmt.Errorf("a quota of kind %s counts %d records, there are %d", Kind(key.ID[0]), r.quota.Used, want[key])
-		}
-		delete(want, key)
 	}
-	for key, n := range want {
+	for id, n := range left {
 		if n != 0 {
-			return fmt.Errorf("%d records of kind %s are not counted", n, Kind(key.ID[0]))
+			return fmt.Errorf("a quota of kind %s counts %d too few", Kind(id[0]), n)
 		}
 	}
 	return allowances(records)
 }
+
+// countOf is the ID of a quota record without its shard.
+func countOf(key Key) string { return key.ID[:len(key.ID)-2] }
 
 // allowances checks that no shard has used more than it was allowed, unless it
 // took over a record that a lowered cap has no room for, and that what the
@@ -48,7 +47,7 @@ func allowances(records map[Key]*Record) error {
 		if q := r.quota; q.Cap != 0 && q.Used > q.Allowance {
 			return errors.New("a shard of a quota uses more than it is allowed")
 		}
-		m := key.ID[:len(key.ID)-2]
+		m := countOf(key)
 		allowed[m] += r.quota.Allowance
 		highest[m] = max(highest[m], r.quota.Cap)
 	}
