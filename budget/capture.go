@@ -200,10 +200,16 @@ func (b *Budgets) extend(ctx context.Context, p ExtendParams) (Extended, error) 
 	if err != nil {
 		return Extended{}, err
 	}
+	// With a new token the update is never taken for the repetition of another one, also where it changes nothing: it must
+	// look at the budgets.
+	token, err := b.store.Token()
+	if err != nil {
+		return Extended{}, err
+	}
 	is := h.body
 	is.until = max(h.until, state.HoldUntil(now, p.TTL.Milliseconds()))
 	update := state.Update{
-		Key: h.key, Token: h.rec.Token, IfVersion: h.rec.Version, Lease: h.rec.Lease, Expires: is.until, Body: is.append(nil),
+		Key: h.key, Token: h.rec.Token, NewToken: token, IfVersion: h.rec.Version, Expires: is.until, Body: is.append(nil),
 	}
 	ops := append([]state.Op{update}, h.moves(func(i int, m *state.Move) {
 		m.Give, m.GiveAmount = state.Bucket{Kind: state.BucketHeld, Until: is.until}, m.TakeAmount

@@ -170,6 +170,9 @@ func (h *held) refused(out *state.Outcome, at, n int) error {
 		case state.Absent:
 			return ErrHoldUnknown
 		case state.Expired:
+			if r.Record != nil && r.Record.State != state.Pending {
+				return ErrHoldSettled
+			}
 			return ErrHoldExpired
 		case state.Changed:
 			return changedError{}
