@@ -100,7 +100,7 @@ type SpendRequest struct {
 // SpendAnswer is a spend: 201, or 200 for the same request again.
 type SpendAnswer struct {
 	SpendID   Digest    `json:"spend_id"`
-	Remaining *uint64   `json:"remaining,omitempty" doc:"The smallest of all budgets that have a limit."`
+	Remaining *uint64   `json:"remaining,omitzero" nullable:"false" doc:"The smallest of all budgets that have a limit."`
 	Budgets   []Figures `json:"budgets" doc:"Where each budget stands, ancestors too."`
 	Repeated  bool      `json:"repeated,omitzero"`
 }

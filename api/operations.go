@@ -18,7 +18,7 @@ type BeginRequest struct {
 	Request     json.RawMessage `json:"request,omitzero" doc:"What is to be done, any JSON; its fingerprint is the SHA-256 of its canonical form (RFC 8785)."`
 	Lease       Seconds         `json:"lease_seconds,omitzero" minimum:"1" maximum:"3600" default:"30"`
 	Permit      json.RawMessage `json:"permit,omitzero" doc:"A permit to use in the same step. Needs expected."`
-	Expected    *Expected       `json:"expected,omitempty" doc:"The call that the permit must be bound to."`
+	Expected    *Expected       `json:"expected,omitzero" doc:"The call that the permit must be bound to."`
 	HoldID      Digest          `json:"hold_id,omitzero" doc:"A hold to take over in the same step. Also needs the role spend."`
 	Spend       []Entry         `json:"spend,omitzero" maxItems:"16" doc:"Amounts to spend in the same step. Also needs the role spend."`
 	Metadata    json.RawMessage `json:"metadata,omitzero" doc:"An object of at most 4 KiB, kept with the operation."`
@@ -52,10 +52,13 @@ const (
 type BeginAnswer struct {
 	State     string    `json:"state" enum:"execute,replay"`
 	Operation Grant     `json:"operation"`
-	Receipt   *Receipt  `json:"receipt,omitempty" doc:"replay: as it was given."`
+	Receipt   *Receipt  `json:"receipt,omitzero" doc:"replay: as it was given."`
 	Budgets   []Figures `json:"budgets,omitzero" doc:"execute with spend: where each budget stands, ancestors too."`
 	Repeated  bool      `json:"repeated,omitzero"`
 }
+
+// Outcome names the answer in the header Counterfoil-Outcome.
+func (a *BeginAnswer) Outcome() string { return a.State }
 
 // Grant is an operation as its begin shows it.
 type Grant struct {
@@ -64,8 +67,9 @@ type Grant struct {
 	Token       Token  `json:"token,omitzero" doc:"execute: proves that the caller holds it."`
 	Fence       uint64 `json:"fence,omitzero" doc:"execute: rises with every execution of this key; hand it downstream."`
 	LeaseUntil  Time   `json:"lease_until,omitzero" doc:"execute: until then it must be completed, renewed or aborted."`
-	CreatedAt   Time   `json:"created_at"`
+	CreatedAt   Time   `json:"created_at,omitzero"`
 	CompletedAt Time   `json:"completed_at,omitzero" doc:"replay"`
+	HoldID      Digest `json:"hold_id,omitzero" doc:"execute: the hold that its completion charges."`
 }
 
 // Receipt is what an operation came to. At most one of Body and Body64 is given.
@@ -74,7 +78,7 @@ type Receipt struct {
 	Headers     Headers         `json:"headers,omitzero" maxItems:"64"`
 	ContentType string          `json:"content_type,omitzero" maxLength:"256"`
 	Body        json.RawMessage `json:"body,omitzero" doc:"Any JSON; numbers stay as they are spelled."`
-	Body64      *string         `json:"body_base64,omitempty" doc:"Any bytes, in base64 (RFC 4648 section 4, with padding)."`
+	Body64      *string         `json:"body_base64,omitzero" nullable:"false" doc:"Any bytes, in base64 (RFC 4648 section 4, with padding)."`
 }
 
 // Check refuses two bodies.
@@ -166,7 +170,8 @@ type AbortRequest struct {
 
 // AbortAnswer says that the key is free again.
 type AbortAnswer struct {
-	Aborted bool `json:"aborted"`
+	Aborted       bool `json:"aborted"`
+	HoldUnsettled bool `json:"hold_unsettled,omitzero" doc:"It is aborted, but its hold or spends could not be given back."`
 }
 
 // The outcomes that an operator can give an operation.
@@ -179,7 +184,7 @@ const (
 type ResolveRequest struct {
 	ID      Digest   `json:"-" path:"id"`
 	Outcome string   `json:"outcome" enum:"happened,did_not_happen"`
-	Receipt *Receipt `json:"receipt,omitempty" doc:"happened: what is replayed from now on; absent: {}."`
+	Receipt *Receipt `json:"receipt,omitzero" doc:"happened: what is replayed from now on; absent: {}."`
 	Capture []Entry  `json:"capture,omitzero" maxItems:"40" doc:"happened: what its hold is charged; absent: in full."`
 	Note    string   `json:"note" maxLength:"1024" doc:"How it was found out. Kept with the operation."`
 }
@@ -197,7 +202,9 @@ func (r *ResolveRequest) Check() error {
 
 // ResolveAnswer is the state after the resolution.
 type ResolveAnswer struct {
-	State string `json:"state" enum:"settled,aborted"`
+	State         string  `json:"state" enum:"settled,aborted"`
+	Uncaptured    []Entry `json:"uncaptured,omitzero" doc:"What exceeded the hold and did not fit the budgets."`
+	HoldUnsettled bool    `json:"hold_unsettled,omitzero" doc:"It is resolved, but its hold could not be settled."`
 }
 
 // OperationRequest reads an operation: GET /v1/operations/{id}.
@@ -223,9 +230,25 @@ type Operation struct {
 	CreatedAt   Time            `json:"created_at"`
 	LeaseUntil  Time            `json:"lease_until,omitzero"`
 	CompletedAt Time            `json:"completed_at,omitzero"`
-	Receipt     *Receipt        `json:"receipt,omitempty" doc:"Not in lists."`
-	Resolved    *Resolution     `json:"resolved,omitempty"`
+	Receipt     *Receipt        `json:"receipt,omitzero" doc:"Not in lists."`
+	Resolved    *Resolution     `json:"resolved,omitzero"`
 	Metadata    json.RawMessage `json:"metadata,omitzero"`
+	HoldID      Digest          `json:"hold_id,omitzero" doc:"The hold that it took over."`
+	// HoldUnsettled: the receipt is recorded, the hold could not be settled.
+	HoldUnsettled bool         `json:"hold_unsettled,omitzero" doc:"It is recorded, but its hold could not be settled."`
+	NotRetained   *NotRetained `json:"receipt_not_retained,omitzero" doc:"What is left of a receipt that was too large to keep."`
+}
+
+// NotRetained is what is left of a receipt that was too large to keep.
+type NotRetained struct {
+	Digest Digest `json:"digest" doc:"SHA-256 of its body."`
+	Length int64  `json:"length" doc:"Of its body, in bytes."`
+}
+
+// OperationList is a part of a list of operations.
+type OperationList struct {
+	List[Operation]
+	Damaged []Digest `json:"damaged,omitzero" doc:"Operations whose records cannot be read: in which state they are nobody can tell."`
 }
 
 // Resolution is what an operator decided.

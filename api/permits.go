@@ -45,7 +45,7 @@ type MintRequest struct {
 	Arguments     json.RawMessage `json:"arguments,omitzero" doc:"The call's arguments, any JSON; instead of parameter_hash."`
 	ParameterHash Digest          `json:"parameter_hash,omitzero" doc:"SHA-256 of the canonical JSON (RFC 8785) of the arguments."`
 	TTL           Seconds         `json:"ttl_seconds,omitzero" minimum:"1" maximum:"3600" default:"30"`
-	Hold          *MintHold       `json:"hold,omitempty" doc:"Amounts to hold until the permit is used or expires. Also needs the role spend."`
+	Hold          *MintHold       `json:"hold,omitzero" doc:"Amounts to hold until the permit is used or expires. Also needs the role spend."`
 }
 
 // MintHold is what a permit holds.

@@ -23,7 +23,7 @@ type Problem struct {
 	Field   string          `json:"field,omitzero" doc:"permit_binding_mismatch: which field differs." enum:"subject,capability,server,tool,request_id,parameter_hash"`
 	Refused []RefusedBudget `json:"refused,omitzero" doc:"budget_exceeded: every budget that is in the way."`
 	Digest  Digest          `json:"digest,omitzero" doc:"receipt_not_retained: SHA-256 of the receipt's body."`
-	Length  *int64          `json:"length,omitempty" doc:"receipt_not_retained: length of the receipt's body in bytes."`
+	Length  *int64          `json:"length,omitzero" nullable:"false" doc:"receipt_not_retained: length of the receipt's body in bytes."`
 
 	// RetryAfter goes into the header of that name, rounded up to seconds; 0 means none.
 	RetryAfter time.Duration `json:"-"`

@@ -63,6 +63,9 @@ func (t *Token) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// TokenFrom writes 16 bytes as a token.
+func TokenFrom(token [16]byte) Token { return Token(hex.EncodeToString(token[:])) }
+
 // Bytes returns the 16 bytes, false if t is not a token.
 func (t Token) Bytes() (token [16]byte, ok bool) { return token, decodeHex(token[:], string(t)) }
 

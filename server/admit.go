@@ -10,11 +10,7 @@ import (
 
 // admit says who sends r, and refuses whoever has none of the route's roles.
 func (s *Server) admit(ctx context.Context, r *http.Request, route *Route) (*access.Principal, error) {
-	token, err := access.ParseBearer(r.Header["Authorization"])
-	if err != nil {
-		return nil, err
-	}
-	holder, err := s.access.Authenticate(ctx, token)
+	holder, err := s.holder(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (s *Server) putBudget(ctx context.Context, who *access.Principal, req *api.
 		return 0, nil, err
 	}
 	limit, _ := req.Limit.Amount()
-	done, err := s.budgets.Define(ctx, budget.DefineParams{Scope: who.Scope, Definition: budget.Definition{
+	done, err := s.core.Budgets.Define(ctx, budget.DefineParams{Scope: who.Scope, Definition: budget.Definition{
 		Name: string(req.Name), Unit: string(req.Unit), Limit: limit, Unlimited: req.Limit.IsUnlimited(), Window: window, Parent: string(req.Parent),
 	}})
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) readBudget(ctx context.Context, who *access.Principal, req *api
 	if err := mayUse(who, req.Name); err != nil {
 		return 0, nil, err
 	}
-	b, err := s.budgets.Get(ctx, budget.GetParams{Scope: who.Scope, Name: string(req.Name)})
+	b, err := s.core.Budgets.Get(ctx, budget.GetParams{Scope: who.Scope, Name: string(req.Name)})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -124,7 +124,7 @@ func (s *Server) listBudgets(ctx context.Context, who *access.Principal, req *ap
 	if err != nil {
 		return 0, nil, errCursor
 	}
-	page, err := s.budgets.List(ctx, budget.ListParams{Scope: who.Scope, Prefix: string(req.Prefix), Cursor: string(cursor), Limit: req.Limit})
+	page, err := s.core.Budgets.List(ctx, budget.ListParams{Scope: who.Scope, Prefix: string(req.Prefix), Cursor: string(cursor), Limit: req.Limit})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -145,7 +145,7 @@ func (s *Server) closeBudgets(ctx context.Context, who *access.Principal, req *a
 	}
 	out := &api.CloseAnswer{}
 	for more := true; more; {
-		done, err := s.budgets.Close(ctx, budget.CloseParams{Scope: who.Scope, Prefix: string(req.Prefix)})
+		done, err := s.core.Budgets.Close(ctx, budget.CloseParams{Scope: who.Scope, Prefix: string(req.Prefix)})
 		out.BudgetsRemoved += done.Removed
 		if err != nil {
 			return 0, nil, err
@@ -160,7 +160,7 @@ func (s *Server) spend(ctx context.Context, who *access.Principal, req *api.Spen
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.budgets.Spend(ctx, budget.SpendParams{Scope: who.Scope, Owner: who.Owner, RequestID: string(req.RequestID), Entries: entries})
+	done, err := s.core.Budgets.Spend(ctx, budget.SpendParams{Scope: who.Scope, Owner: who.Owner, RequestID: string(req.RequestID), Entries: entries})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -178,7 +178,7 @@ func created(repeated bool) int {
 }
 
 func (s *Server) refund(ctx context.Context, who *access.Principal, req *api.RefundRequest) (int, *api.RefundAnswer, error) {
-	_, err := s.budgets.Refund(ctx, budget.RefundParams{Scope: who.Scope, Owner: who.Owner, SpendID: string(req.ID)})
+	_, err := s.core.Budgets.Refund(ctx, budget.RefundParams{Scope: who.Scope, Owner: who.Owner, SpendID: string(req.ID)})
 	if err != nil {
 		return 0, nil, err
 	}

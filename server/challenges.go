@@ -38,7 +38,7 @@ func (s *Server) challengeRoutes() []Route {
 }
 
 func (s *Server) issueChallenge(ctx context.Context, who *access.Principal, req *api.IssueRequest) (int, *api.IssueAnswer, error) {
-	issued, err := s.challenges.Issue(ctx, challenge.IssueParams{
+	issued, err := s.core.Challenges.Issue(ctx, challenge.IssueParams{
 		Scope: who.Scope, Owner: who.Owner, Job: challenge.Job(bytes32(req.JobID)),
 		TTL: req.TTL.Duration(), Supersede: req.Supersede, Token: tokenOf(req.Token),
 	})
@@ -52,7 +52,7 @@ func (s *Server) issueChallenge(ctx context.Context, who *access.Principal, req 
 }
 
 func (s *Server) readChallenge(ctx context.Context, who *access.Principal, req *api.ChallengeRequest) (int, *api.Challenge, error) {
-	c, err := s.challenges.Lookup(ctx, challenge.LookupParams{Scope: who.Scope, Owner: who.Owner, Job: challenge.Job(bytes32(req.JobID))})
+	c, err := s.core.Challenges.Lookup(ctx, challenge.LookupParams{Scope: who.Scope, Owner: who.Owner, Job: challenge.Job(bytes32(req.JobID))})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Server) readChallenge(ctx context.Context, who *access.Principal, req *
 }
 
 func (s *Server) consumeChallenge(ctx context.Context, who *access.Principal, req *api.ConsumeChallengeRequest) (int, *api.ConsumeChallengeAnswer, error) {
-	done, err := s.challenges.Consume(ctx, challenge.ConsumeParams{
+	done, err := s.core.Challenges.Consume(ctx, challenge.ConsumeParams{
 		Scope: who.Scope, Owner: who.Owner, Job: challenge.Job(bytes32(req.JobID)), Nonce: challenge.Nonce(bytes32(req.Nonce)),
 		Epoch: uint64(req.Epoch), Token: tokenOf(req.Token),
 	})
@@ -73,7 +73,7 @@ func (s *Server) consumeChallenge(ctx context.Context, who *access.Principal, re
 }
 
 func (s *Server) readEpoch(ctx context.Context, who *access.Principal, _ *api.None) (int, *api.EpochAnswer, error) {
-	e, err := s.challenges.Epoch(ctx, challenge.EpochParams{Scope: who.Scope})
+	e, err := s.core.Challenges.Epoch(ctx, challenge.EpochParams{Scope: who.Scope})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Server) readEpoch(ctx context.Context, who *access.Principal, _ *api.No
 }
 
 func (s *Server) advanceEpoch(ctx context.Context, who *access.Principal, req *api.AdvanceRequest) (int, *api.EpochAnswer, error) {
-	e, err := s.challenges.AdvanceEpoch(ctx, challenge.AdvanceParams{Scope: who.Scope, From: uint64(req.From), Token: tokenOf(req.Token)})
+	e, err := s.core.Challenges.AdvanceEpoch(ctx, challenge.AdvanceParams{Scope: who.Scope, From: uint64(req.From), Token: tokenOf(req.Token)})
 	if err != nil {
 		return 0, nil, err
 	}

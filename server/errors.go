@@ -12,6 +12,8 @@ import (
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/canonical"
 	"github.com/counterfoil/counterfoil/keyring"
+	"github.com/counterfoil/counterfoil/operation"
+	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -42,6 +44,21 @@ var meanings = []struct {
 	{challenge.ErrEpochConflict, api.EpochConflict, "the epoch is not the one to go on from; read it again"},
 	{challenge.ErrInvalid, api.Invalid, ""},
 
+	{permit.ErrUnknown, api.CommitUnknown, "the store failed while it recorded this"},
+	{permit.ErrUnavailable, api.StoreUnavailable, "the store does not take this now"},
+	{permit.ErrInvalid, api.Invalid, ""},
+
+	{operation.ErrInFlight, api.InFlight, "another caller holds the operation, and its lease lives"},
+	{operation.ErrOutcomeUnknown, api.OutcomeUnknown, "it was begun, and its holder did not report before its lease ended; resolve it"},
+	{operation.ErrMismatch, api.KeyReused, "the key was used for another request"},
+	{operation.ErrKeyExpired, api.KeyExpired, "it has happened, and its receipt is no longer kept"},
+	{operation.ErrReceiptNotRetained, api.ReceiptNotRetained, "it has happened, and its receipt was too large to keep"},
+	{operation.ErrAborted, api.Aborted, "what this token had begun was aborted"},
+	{operation.ErrNotFound, api.NotFound, "there is no such operation"},
+	{operation.ErrNotHolder, api.NotHolder, "another token holds the operation, or an operator has resolved it"},
+	{operation.ErrNotPending, api.NotPending, "the operation is finished, otherwise than asked"},
+	{operation.ErrInvalid, api.Invalid, ""},
+
 	{budget.ErrDiffers, api.BudgetDiffers, "unit, window and parent are fixed; one of them differs"},
 	{budget.ErrBudgetUnknown, api.BudgetUnknown, ""},
 	{budget.ErrRequestIDReused, api.RequestIDReused, "the request id was used for another request"},
@@ -70,7 +87,7 @@ var meanings = []struct {
 	{access.ErrExists, api.RequestIDReused, "a token of that name exists already; revoke it or choose another name"},
 	{access.ErrNotFound, api.NotFound, "there is no token of that name"},
 	{access.ErrTooMany, api.StoreFull, "the scope has as many tokens as it may have; revoke some"},
-	{state.ErrInvalid, api.Invalid, "the request asks for more than one step can do"},
+	{state.ErrInvalid, api.Invalid, ""},
 	// The end of a context alone says nothing about what was recorded before.
 	{context.DeadlineExceeded, api.CommitUnknown, "the store did not answer in time"},
 	{context.Canceled, api.CommitUnknown, "the client left before the store answered"},
@@ -84,13 +101,12 @@ func (x *exchange) problemOf(err error, now time.Time) *api.Problem {
 		own := *p
 		return &own
 	}
+	if p := x.ofCapability(err, now); p != nil {
+		return p
+	}
 	var doc *canonical.Error
 	if errors.As(err, &doc) {
 		return ofDocument(err, doc)
-	}
-	var exceeded *budget.ExceededError
-	if errors.As(err, &exceeded) {
-		return budgetExceeded(x.who, exceeded, now)
 	}
 	for _, m := range meanings {
 		if errors.Is(err, m.err) {
@@ -98,6 +114,70 @@ func (x *exchange) problemOf(err error, now time.Time) *api.Problem {
 		}
 	}
 	return api.NewProblem(api.Internal, "")
+}
+
+// ofCapability is the problem of a refusal that says more than its code. It is nil for any other error.
+func (x *exchange) ofCapability(err error, now time.Time) *api.Problem {
+	// What leaves an outcome open is that first, whatever it wraps.
+	if errors.Is(err, state.ErrUnknown) {
+		return nil
+	}
+	var exceeded *budget.ExceededError
+	if errors.As(err, &exceeded) {
+		return budgetExceeded(x.who, exceeded, now)
+	}
+	var busy *operation.InFlightError
+	if errors.As(err, &busy) {
+		p := api.NewProblem(api.InFlight, "another caller holds the operation, and its lease lives")
+		p.RetryAfter = busy.RetryAfter
+		return p
+	}
+	var large *operation.NotRetainedError
+	if errors.As(err, &large) {
+		p := api.NewProblem(api.ReceiptNotRetained, "it has happened; digest and length are all that is kept of its receipt")
+		p.Digest, p.Length = api.DigestOf(large.Digest), new(int64(large.Length))
+		return p
+	}
+	return ofPermit(err)
+}
+
+// permitCodes says what the reasons of a permit's refusal mean to a client.
+var permitCodes = map[permit.Reason]api.Code{
+	permit.ReasonMalformed:         api.PermitMalformed,
+	permit.ReasonUnsupportedSchema: api.PermitUnsupportedSchema,
+	permit.ReasonExpired:           api.PermitExpired,
+	permit.ReasonNotYetValid:       api.PermitNotYetValid,
+	permit.ReasonInvalidSignature:  api.PermitSignatureInvalid,
+	permit.ReasonReplayed:          api.PermitReplayed,
+	permit.ReasonRevoked:           api.PermitRevoked,
+	permit.ReasonFull:              api.StoreFull,
+	permit.ReasonOwnerFull:         api.OwnerQuota,
+	permit.ReasonHoldSettled:       api.HoldSettled,
+	permit.ReasonHoldExpired:       api.HoldExpired,
+}
+
+// ofPermit is the problem of a permit that is refused. That the store did not judge it is for the store's own errors to
+// say: nil.
+func ofPermit(err error) *api.Problem {
+	var mismatch *permit.BindingMismatchError
+	if errors.As(err, &mismatch) {
+		p := api.NewProblem(api.PermitBindingMismatch, "the permit is bound to another "+string(mismatch.Field))
+		p.Field = string(mismatch.Field)
+		return p
+	}
+	var refused *permit.Error
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	code, ok := permitCodes[refused.Reason]
+	if !ok {
+		return nil
+	}
+	p := api.NewProblem(code, refused.Detail)
+	if refused.RetryAfter > 0 {
+		p.Retryable, p.RetryAfter = true, refused.RetryAfter
+	}
+	return p
 }
 
 // ofDocument is the problem of a request that is not as its route takes it.

@@ -204,7 +204,10 @@ func (fd *field) set(req reflect.Value, text string) error {
 	if text == "" {
 		return canonical.Invalid("empty; leave it out instead")
 	}
-	return fd.judge(v, "")
+	if reason := fd.unfit(v); reason != "" {
+		return canonical.Invalid(reason)
+	}
+	return nil
 }
 
 // judge refuses what the tags of the form do not allow in req, and what req itself does not.

@@ -60,6 +60,9 @@ func (s *Server) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return api.NewProblem(api.Draining, "the server is stopping")
 	}
+	if _, err := s.keys.Reload(); err != nil {
+		return api.NewProblem(api.StoreUnavailable, "the keys cannot be read anew: one that was retired meanwhile would still be accepted")
+	}
 	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	err := s.health.Ping(ctx)

@@ -35,7 +35,7 @@ func (s *Server) hold(ctx context.Context, who *access.Principal, req *api.HoldR
 	if err != nil {
 		return 0, nil, err
 	}
-	held, err := s.budgets.Hold(ctx, budget.HoldParams{
+	held, err := s.core.Budgets.Hold(ctx, budget.HoldParams{
 		Scope: who.Scope, Owner: who.Owner, RequestID: string(req.RequestID), Entries: entries, TTL: req.TTL.Duration(),
 	})
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Server) hold(ctx context.Context, who *access.Principal, req *api.HoldR
 }
 
 func (s *Server) readHold(ctx context.Context, who *access.Principal, req *api.ReadHoldRequest) (int, *api.Hold, error) {
-	h, err := s.budgets.GetHold(ctx, budget.GetHoldParams{Scope: who.Scope, Owner: who.Owner, AnyOwner: who.Allows(access.Observe), HoldID: string(req.ID)})
+	h, err := s.core.Budgets.GetHold(ctx, budget.GetHoldParams{Scope: who.Scope, Owner: who.Owner, AnyOwner: who.Allows(access.Observe), HoldID: string(req.ID)})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Server) capture(ctx context.Context, who *access.Principal, req *api.Ca
 	if err != nil {
 		return 0, nil, err
 	}
-	done, err := s.budgets.Capture(ctx, budget.CaptureParams{
+	done, err := s.core.Budgets.Capture(ctx, budget.CaptureParams{
 		Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID), Capture: &entries, Token: tokenOf(req.Token),
 	})
 	if err != nil {
@@ -95,14 +95,14 @@ func (s *Server) capture(ctx context.Context, who *access.Principal, req *api.Ca
 }
 
 func (s *Server) void(ctx context.Context, who *access.Principal, req *api.VoidRequest) (int, *api.VoidAnswer, error) {
-	if _, err := s.budgets.Void(ctx, budget.VoidParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID)}); err != nil {
+	if _, err := s.core.Budgets.Void(ctx, budget.VoidParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID)}); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, &api.VoidAnswer{Voided: true}, nil
 }
 
 func (s *Server) extend(ctx context.Context, who *access.Principal, req *api.ExtendRequest) (int, *api.ExtendAnswer, error) {
-	done, err := s.budgets.Extend(ctx, budget.ExtendParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID), TTL: req.TTL.Duration()})
+	done, err := s.core.Budgets.Extend(ctx, budget.ExtendParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID), TTL: req.TTL.Duration()})
 	if err != nil {
 		return 0, nil, err
 	}

@@ -45,6 +45,8 @@ func newMetrics(s *Server) *metrics {
 		gauge("counterfoil_store_waiting_batches", "Batches that wait for a group.", func() float64 { return float64(s.health.Health().Waiting) }),
 		counter("counterfoil_store_unreadable_total", "Reads of records that are damaged or sealed under unknown keys.", func() float64 { return float64(s.health.Health().Unreadable) }),
 		counter("counterfoil_store_unknown_total", "Batches whose outcome was unknown.", func() float64 { return float64(s.health.Health().Unknown) }),
+		counter("counterfoil_operations_late_completions_total", "Completions that came after an operator had resolved that the effect did not happen: each is an effect that nobody counted on.",
+			func() float64 { return float64(s.core.Operations.Stats().LateCompletions) }),
 		gauge("counterfoil_store_swept_timestamp_seconds", "When the sweeper last finished a pass.", func() float64 { return float64(s.health.Health().SweptAt) / 1000 }),
 	)
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})

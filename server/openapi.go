@@ -84,7 +84,7 @@ func (s *Server) document() ([]byte, error) {
 			item = &huma.PathItem{}
 			doc.Paths[r.Path] = item
 		}
-		put(item, r.Method, operation(r, registry))
+		put(item, r.Method, describe(r, registry))
 	}
 	return json.Marshal(doc)
 }
@@ -104,7 +104,7 @@ func put(item *huma.PathItem, method string, op *huma.Operation) {
 	}
 }
 
-func operation(r *Route, registry huma.Registry) *huma.Operation {
+func describe(r *Route, registry huma.Registry) *huma.Operation {
 	op := &huma.Operation{
 		OperationID: operationID(r), Summary: r.Doc, Tags: []string{r.Group},
 		Responses:   successes(r, registry),

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
-	"github.com/counterfoil/counterfoil/budget"
-	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/storetest"
 	"github.com/counterfoil/counterfoil/keyring"
 )
@@ -27,6 +26,7 @@ type rig struct {
 	server *Server
 	access *access.Access
 	keys   *keyring.Keyring
+	core   *counterfoil.Counterfoil
 	url    string
 	addr   string
 	admin  string // token of scope *
@@ -60,6 +60,8 @@ func serve(t *testing.T, limits Limits, change func(*Server)) *rig {
 	keys, err := keyring.NewMemory(keyring.Options{Clock: r.Clock, Entropy: r.Entropy}, storetest.Scope)
 	must(t, err)
 	r.keys = keys
+	r.core, err = counterfoil.New(r.Store, keys, counterfoil.Options{})
+	must(t, err)
 	r.access, err = access.New(r.Store, keys, r.Clock)
 	must(t, err)
 	operator, err := access.Operator("default", "default")
@@ -78,7 +80,7 @@ func serve(t *testing.T, limits Limits, change func(*Server)) *rig {
 
 func (r *rig) options(limits Limits) Options {
 	return Options{
-		Access: r.access, Store: r.Store, Keys: r.keys, Challenges: challenge.New(r.Store, challenge.Options{}), Budgets: budget.New(r.Store, budget.Options{}), Clock: r.Clock, Entropy: r.Entropy, Limits: limits, Version: "test",
+		Access: r.access, Store: r.Store, Keys: r.keys, Core: r.core, Clock: r.Clock, Entropy: r.Entropy, Limits: limits, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(r.logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

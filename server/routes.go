@@ -22,7 +22,7 @@ const (
 	groupServer     = "The server itself"
 )
 
-var order = []string{groupPermits, groupOperations, groupChallenges, groupBudgets, groupAdmin, groupServer}
+var headings = []string{groupPermits, groupOperations, groupChallenges, groupBudgets, groupAdmin, groupServer}
 
 var groups = map[string]string{
 	"permits": groupPermits, "revocations": groupPermits, "operations": groupOperations, "challenges": groupChallenges, "epoch": groupChallenges,
@@ -39,14 +39,16 @@ var (
 )
 
 // with returns a list of codes and some more.
-func with(codes []api.Code, more ...api.Code) []api.Code { return slices.Concat(codes, more) }
+func with(codes []api.Code, more ...api.Code) []api.Code {
+	return slices.Concat(codes, more)
+}
 
 // Routes returns the table of routes. The caller may keep and change it.
 func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
 
 // addRoutes builds the table and what derives from it.
 func (s *Server) addRoutes() error {
-	s.routes = slices.Concat(s.challengeRoutes(), s.budgetRoutes(), s.holdRoutes(), s.adminRoutes(), s.serverRoutes())
+	s.routes = slices.Concat(s.permitRoutes(), s.operationRoutes(), s.challengeRoutes(), s.budgetRoutes(), s.holdRoutes(), s.adminRoutes(), s.serverRoutes())
 	if err := addRoles(s.routes); err != nil {
 		return err
 	}
@@ -88,7 +90,9 @@ func setGroups(routes []Route) {
 			routes[i].Group = groups[part]
 		}
 	}
-	slices.SortStableFunc(routes, func(a, b Route) int { return cmp.Compare(slices.Index(order, a.Group), slices.Index(order, b.Group)) })
+	slices.SortStableFunc(routes, func(a, b Route) int {
+		return cmp.Compare(slices.Index(headings, a.Group), slices.Index(headings, b.Group))
+	})
 }
 
 // serverRoutes are about the server itself. They need no token.

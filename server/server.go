@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/access"
-	"github.com/counterfoil/counterfoil/budget"
-	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
@@ -57,32 +56,30 @@ func (l Limits) withDefaults() Limits {
 
 // Options is what a server is made of.
 type Options struct {
-	Access     *access.Access        // who a request is from. Required
-	Store      *store.Store          // Required
-	Keys       *keyring.Keyring      // Required
-	Challenges *challenge.Challenges // Required
-	Budgets    *budget.Budgets       // Required
-	Log        *slog.Logger          // nil: nothing is logged
-	Clock      clock.Clock           // nil: the machine's
-	Entropy    entropy.Source        // nil: the machine's
-	Limits     Limits
-	Version    string // shown by /healthz and the documents
+	Access  *access.Access           // who a request is from. Required
+	Store   *store.Store             // Required
+	Keys    *keyring.Keyring         // Required
+	Core    *counterfoil.Counterfoil // all capabilities on the store. Required
+	Log     *slog.Logger             // nil: nothing is logged
+	Clock   clock.Clock              // nil: the machine's
+	Entropy entropy.Source           // nil: the machine's
+	Limits  Limits
+	Version string // shown by /healthz and the documents
 }
 
 // Server serves Counterfoil's HTTP interface. It is safe for concurrent use.
 type Server struct {
-	access     *access.Access
-	health     Health
-	scopes     *store.Store
-	engine     engine.Engine
-	keys       *keyring.Keyring
-	challenges *challenge.Challenges
-	budgets    *budget.Budgets
-	log        *slog.Logger
-	clock      clock.Clock
-	entropy    entropy.Source
-	limits     Limits
-	version    string
+	access  *access.Access
+	health  Health
+	scopes  *store.Store
+	engine  engine.Engine
+	keys    *keyring.Keyring
+	core    *counterfoil.Counterfoil
+	log     *slog.Logger
+	clock   clock.Clock
+	entropy entropy.Source
+	limits  Limits
+	version string
 
 	routes  []Route
 	mux     *http.ServeMux
@@ -97,11 +94,11 @@ type Server struct {
 
 // New returns a server that has not been started. It fails if something required is missing.
 func New(o Options) (*Server, error) {
-	if o.Access == nil || o.Store == nil || o.Keys == nil || o.Challenges == nil || o.Budgets == nil {
+	if o.Access == nil || o.Store == nil || o.Keys == nil || o.Core == nil {
 		return nil, errors.New("server: an option that is required is missing")
 	}
 	s := &Server{
-		access: o.Access, health: o.Store, scopes: o.Store, engine: o.Store.Engine(), keys: o.Keys, challenges: o.Challenges, budgets: o.Budgets, log: o.Log, clock: o.Clock, entropy: o.Entropy,
+		access: o.Access, health: o.Store, scopes: o.Store, engine: o.Store.Engine(), keys: o.Keys, core: o.Core, log: o.Log, clock: o.Clock, entropy: o.Entropy,
 		limits: o.Limits.withDefaults(), version: cmp.Or(o.Version, "unknown"),
 	}
 	if s.log == nil {
