@@ -17,15 +17,15 @@ import (
 // outcomeOK is what the header Counterfoil-Outcome says of a success that has no name of its own.
 const outcomeOK = "ok"
 
-// written leaves what is handed on, permits, receipts and metadata, as it was spelled.
-var written = json.JoinOptions(jsontext.PreserveRawStrings(true), json.Deterministic(true))
+// spelled leaves what is handed on, permits, receipts and metadata, as it was spelled.
+var spelled = json.JoinOptions(jsontext.PreserveRawStrings(true), json.Deterministic(true))
 
 // withOutcome is an answer whose outcome has a name.
 type withOutcome interface{ Outcome() string }
 
 // writeJSON answers a success.
 func (s *Server) writeJSON(x *exchange, status int, answer any) error {
-	body, err := json.Marshal(answer, written)
+	body, err := json.Marshal(answer, spelled)
 	if err != nil {
 		return err
 	}
@@ -63,9 +63,9 @@ func (s *Server) refuse(x *exchange, err error) {
 		h.Set("WWW-Authenticate", `Bearer realm="counterfoil"`)
 	}
 	setQuotas(h, p.Quotas)
-	body, err := json.Marshal(p, written)
+	body, err := json.Marshal(p, spelled)
 	if err != nil {
-		// A problem is plain data; what cannot be written is left out.
+		// A problem is plain data; what cannot be spelled is left out.
 		body, _ = json.Marshal(api.NewProblem(api.Internal, ""))
 	}
 	x.send(p.Status, api.ProblemType, body)
