@@ -86,7 +86,7 @@ func create(ctx context.Context, p place, c *config.Config, log *slog.Logger, ex
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	whole, err := assemble(p, e, s, keys)
+	whole, err := assemble(p, c, e, s, keys, log)
 	if err != nil {
 		return nil, err
 	}

@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/access"
-	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/engine/open"
 	"github.com/counterfoil/counterfoil/internal/config"
 	"github.com/counterfoil/counterfoil/keyring"
+	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/server"
 	"github.com/counterfoil/counterfoil/store"
 )
@@ -69,8 +70,7 @@ type stack struct {
 	store  *store.Store
 	keys   *keyring.Keyring
 	access *access.Access
-
-	challenges *challenge.Challenges
+	core   *counterfoil.Counterfoil
 }
 
 // options of a store that is opened.
@@ -102,7 +102,7 @@ func openStack(ctx context.Context, p place, c *config.Config, log *slog.Logger,
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return assemble(p, e, s, keys)
+	return assemble(p, c, e, s, keys, log)
 }
 
 // noStore says what is missing where the keys are.
@@ -114,12 +114,18 @@ func (p place) noStore(err error) error {
 }
 
 // assemble puts the capabilities on a store.
-func assemble(p place, e engine.Engine, s *store.Store, keys *keyring.Keyring) (*stack, error) {
+func assemble(p place, c *config.Config, e engine.Engine, s *store.Store, keys *keyring.Keyring, log *slog.Logger) (*stack, error) {
 	a, err := access.New(s, keys, nil)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &stack{place: p, engine: e, store: s, keys: keys, access: a, challenges: challenge.New(s, challenge.Options{})}, nil
+	core, err := counterfoil.New(s, keys, counterfoil.Options{Log: log, Operations: operation.Options{
+		Retention: c.Retention, Tombstone: c.Tombstones, NoTombstones: c.Tombstones == 0, MaxReceipt: int(c.MaxReceipt),
+	}})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &stack{place: p, engine: e, store: s, keys: keys, access: a, core: core}, nil
 }
 
 func (s *stack) close() error { return s.store.Close() }
@@ -127,7 +133,7 @@ func (s *stack) close() error { return s.store.Close() }
 // server makes the HTTP interface of the store.
 func (s *stack) server(c *config.Config, log *slog.Logger) (*server.Server, error) {
 	return server.New(server.Options{
-		Access: s.access, Store: s.store, Keys: s.keys, Challenges: s.challenges, Log: log, Version: version().Version,
+		Access: s.access, Store: s.store, Keys: s.keys, Core: s.core, Log: log, Version: version().Version,
 		Limits: server.Limits{
 			Requests: c.MaxRequests, Connections: c.MaxConnections, HeaderBytes: int(c.MaxHeader), BodyBytes: int64(c.MaxBodies),
 			Receipt: max(4<<20, 2*int64(c.MaxReceipt)), Arguments: int64(c.MaxArguments), HeaderTime: c.HeaderTime, BodyTime: c.BodyTime,
