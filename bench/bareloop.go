@@ -69,7 +69,7 @@ func (l *bareLoop) loop() {
 		}
 		_, err := l.file.Write(buf)
 		if err == nil {
-			err = unix.Fdatasync(int(l.file.Fd())) //nolint:gosec // a file descriptor
+			err = unix.Fdatasync(int(l.file.Fd()))
 		}
 		for _, a := range group {
 			a.answer <- err

@@ -42,7 +42,7 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(made)
+		defer func() { _ = os.RemoveAll(made) }() // a temporary directory
 		*dir = made
 	}
 	fmt.Printf("%d CPUs, %s, %s\n", runtime.NumCPU(), runtime.Version(), *dir)
@@ -69,15 +69,13 @@ type bench struct {
 
 func (b bench) compare(callers int) error {
 	var bare, ours, bytes, bareCPU, oursCPU []float64
-	size := 450 // of the first run of the bare loop, until it is known
 	for range b.runs {
 		m, perClaim, err := b.engine(callers)
 		if err != nil {
 			return err
 		}
 		ours, oursCPU, bytes = append(ours, m.rate), append(oursCPU, m.cpu), append(bytes, perClaim)
-		size = int(median(bytes))
-		if m, err = b.bare(callers, size); err != nil {
+		if m, err = b.bare(callers, int(median(bytes))); err != nil {
 			return err
 		}
 		bare, bareCPU = append(bare, m.rate), append(bareCPU, m.cpu)
@@ -97,13 +95,13 @@ func (b bench) bare(callers, bytes int) (m measure, err error) {
 	if err != nil {
 		return m, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	l, err := newBareLoop(dir)
 	if err != nil {
 		return m, err
 	}
 	m, err = b.rate(callers, func(i int) func() error {
-		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i))) //nolint:gosec // filling of a benchmark
+		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
 		return func() error { return l.call(newAppend(r, bytes)) }
 	})
 	if closeErr := l.close(); err == nil {
@@ -117,7 +115,7 @@ func (b bench) engine(callers int) (m measure, bytesPerClaim float64, err error)
 	if err != nil {
 		return m, 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	p, err := openPebble(dir)
 	if err != nil {
 		return m, 0, err
@@ -137,7 +135,7 @@ func (b bench) engine(callers int) (m measure, bytesPerClaim float64, err error)
 	now := time.Now().UnixMilli()
 	var claims atomic.Int64
 	m, err = b.rate(callers, func(i int) func() error {
-		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i))) //nolint:gosec // keys of a benchmark
+		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
 		return func() error {
 			claims.Add(1)
 			return e.call(newCreate(r, now))
@@ -182,7 +180,7 @@ func (b bench) rate(callers int, caller func(int) func() error) (measure, error)
 			}
 		})
 	}
-	time.Sleep(b.length)
+	<-time.After(b.length)
 	close(stop)
 	wg.Wait()
 	elapsed, used := time.Since(begin), cpuTime()-before

@@ -106,5 +106,5 @@ func count(it *state.Sealed) int {
 }
 
 func counted(n int) *state.Sealed {
-	return &state.Sealed{Version: version(), Data: binary.BigEndian.AppendUint32(nil, uint32(n))} //nolint:gosec // tests count low
+	return &state.Sealed{Version: version(), Data: binary.BigEndian.AppendUint32(nil, uint32(n))}
 }

@@ -26,7 +26,7 @@ func BenchmarkCreate(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // keys of a benchmark
+			r := rand.New(rand.NewPCG(1, 2))
 			before := cpu()
 			for done := 0; done < b.N; done += group {
 				createGroup(b, e, r, group)

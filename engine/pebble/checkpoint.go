@@ -55,7 +55,7 @@ func (e *Engine) makeTarget(dir string) error {
 	if err := os.Mkdir(absolute, 0o700); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(absolute, "LOCK"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	lock, err := os.OpenFile(filepath.Join(absolute, lockName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // where the operator said
 	if err != nil {
 		return err
 	}

@@ -30,10 +30,10 @@ func holdStore(dir string) int {
 		err = e.SetHolder("http://127.0.0.1:8700")
 	}
 	if err != nil {
-		os.Stderr.WriteString(err.Error())
+		_, _ = os.Stderr.WriteString(err.Error()) // has no other way to tell
 		return 1
 	}
-	os.Stdout.WriteString("open\n")
+	_, _ = os.Stdout.WriteString("open\n")            // the test notices if it is lost
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until the test closes it
 	return 0
 }
@@ -120,7 +120,7 @@ func TestOpenNeverCreatesAndSaysWhatIsThere(t *testing.T) {
 		{"a directory open to others", func(t *testing.T, dir string) {
 			t.Helper()
 			must(t, Create(dir, Options{}))
-			must(t, os.Chmod(dir, 0o750)) //nolint:gosec // that is what must be refused
+			must(t, os.Chmod(dir, 0o750))
 		}, engine.ErrForeign, engine.ErrForeign, "chmod 700"},
 		{"a store already", func(t *testing.T, dir string) { t.Helper(); must(t, Create(dir, Options{})) }, nil, engine.ErrStoreExists, ""},
 	} {
@@ -221,7 +221,7 @@ func TestSecondOpenIsRefused(t *testing.T) {
 func TestOpenInAnotherProcessIsRefusedWithItsAddressUntilItEnds(t *testing.T) {
 	t.Parallel()
 	dir := created(t)
-	other := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test itself
+	other := exec.CommandContext(t.Context(), os.Args[0])
 	other.Env = append(os.Environ(), "HOLD_STORE="+dir)
 	stdin, err := other.StdinPipe()
 	must(t, err)

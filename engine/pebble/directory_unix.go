@@ -33,10 +33,7 @@ type holder struct {
 	Addr string `json:"addr,omitempty"`
 }
 
-const (
-	lockName       = "LOCK"
-	maxHolderBytes = 4096
-)
+const maxHolderBytes = 4096
 
 // openDirectory opens and locks the directory at path, which must be owned by
 // this process's user and closed to all others, with no symbolic link anywhere
@@ -95,20 +92,20 @@ func walk(absolute string, create bool) (*os.File, error) {
 
 func step(at *os.File, part string, create bool) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(int(at.Fd()), part, flags, 0) //nolint:gosec // a file descriptor
+	fd, err := unix.Openat(int(at.Fd()), part, flags, 0)
 	if create && errors.Is(err, fs.ErrNotExist) {
-		if err := unix.Mkdirat(int(at.Fd()), part, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as above
+		if err := unix.Mkdirat(int(at.Fd()), part, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 		if err := at.Sync(); err != nil {
 			return nil, err
 		}
-		fd, err = unix.Openat(int(at.Fd()), part, flags, 0) //nolint:gosec // as above
+		fd, err = unix.Openat(int(at.Fd()), part, flags, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), part), nil //nolint:gosec // as above
+	return os.NewFile(uintptr(fd), part), nil
 }
 
 func notADirectory(absolute, walked string) error {
@@ -122,7 +119,7 @@ func notADirectory(absolute, walked string) error {
 
 func checkOwner(name string, root *os.File) error {
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(root.Fd()), &stat); err != nil { //nolint:gosec // a file descriptor
+	if err := unix.Fstat(int(root.Fd()), &stat); err != nil {
 		return fmt.Errorf("stat %s: %w", name, err)
 	}
 	if uid := os.Geteuid(); int(stat.Uid) != uid {
@@ -142,7 +139,7 @@ func (d *directory) acquire(create bool) error {
 	if create {
 		flags |= unix.O_CREAT
 	}
-	fd, err := unix.Openat(int(d.root.Fd()), lockName, flags, 0o600) //nolint:gosec // a file descriptor
+	fd, err := unix.Openat(int(d.root.Fd()), lockName, flags, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return d.noStore()
@@ -151,7 +148,7 @@ func (d *directory) acquire(create bool) error {
 	case err != nil:
 		return fmt.Errorf("open %s/%s: %w", d.name, lockName, err)
 	}
-	file := os.NewFile(uintptr(fd), lockName) //nolint:gosec // a file descriptor
+	file := os.NewFile(uintptr(fd), lockName)
 	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		locked := &LockedError{Dir: d.name}

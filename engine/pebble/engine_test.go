@@ -108,7 +108,7 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	seed := rand.Uint64()
-	m := &machine{t: t, clock: clock.NewManual(start), rng: rand.New(rand.NewPCG(seed, 0)), disk: vfs.NewCrashableMem(), memtable: 256 << 10} //nolint:gosec // of a test
+	m := &machine{t: t, clock: clock.NewManual(start), rng: rand.New(rand.NewPCG(seed, 0)), disk: vfs.NewCrashableMem(), memtable: 256 << 10}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d", seed)

@@ -111,7 +111,7 @@ func TestFilterHoldsTenMillionKeysInTwoHundredMegabytes(t *testing.T) {
 	t.Parallel()
 	const part = 4
 	f := newFilter(200 << 20 * part / filterShards)
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // of a test
+	r := rand.New(rand.NewPCG(1, 2))
 	for shard := range uint64(part) {
 		for range 10_000_000/filterShards + 600 { // three standard deviations more
 			f.add(shard<<(64-filterShardBits) | r.Uint64()>>filterShardBits)

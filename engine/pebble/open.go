@@ -73,6 +73,7 @@ func (o Options) withDefaults() Options {
 // created, and the database in a directory of its own.
 const (
 	formatName = "FORMAT"
+	lockName   = "LOCK"
 	dataName   = "data"
 	formatMark = "counterfoil store, pebble, version 1\n"
 	markPrefix = "counterfoil store, "
@@ -183,7 +184,7 @@ func (p *place) checkData(name string) error {
 // list gives what is in the directory beside the lock.
 func (p *place) list() ([]string, error) {
 	names, err := p.fs.List(p.root)
-	return slices.DeleteFunc(names, func(name string) bool { return name == "LOCK" }), err
+	return slices.DeleteFunc(names, func(name string) bool { return name == lockName }), err
 }
 
 func readSmall(files vfs.FS, name string) ([]byte, error) {

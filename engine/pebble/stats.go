@@ -33,7 +33,7 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 		CacheMisses:  m.BlockCache.Misses,
 		CompactBytes: int64(m.Compact.EstimatedDebt), //nolint:gosec // far below
 	}
-	maybe := 0
+	var maybe int
 	s.FilterKeys, s.FilterBytes, maybe = e.filter.size()
 	s.FilterMaybe = float64(maybe) / filterShards
 	if e.filter.filling.Load() {
