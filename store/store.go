@@ -35,7 +35,7 @@ type Store struct {
 	work     sync.WaitGroup
 	time     timekeeper
 	witness  *witness
-	handlers map[state.Kind]LeaseHandler
+	handlers map[state.Kind]LeaseHandler // guarded by mu
 	stop     context.CancelFunc
 	stopped  context.Context
 	corrupt  atomic.Uint64

@@ -16,9 +16,19 @@ type Swept struct {
 	Failed  int // batches and handlers that failed; they are tried again in the next pass
 }
 
-// HandleLeases registers what the sweeper does with records of a kind whose
-// lease is over. It must be called before the store is used.
-func (s *Store) HandleLeases(kind state.Kind, h LeaseHandler) { s.handlers[kind] = h }
+// HandleLeases registers what the sweeper does from now on with records of a
+// kind whose lease is over.
+func (s *Store) HandleLeases(kind state.Kind, h LeaseHandler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers[kind] = h
+}
+
+func (s *Store) leaseHandler(kind state.Kind) LeaseHandler {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handlers[kind]
+}
 
 // background starts what runs while the store is open.
 func (s *Store) background() {
@@ -81,7 +91,7 @@ func (s *Store) sweepScope(ctx context.Context, scope string, total *Swept) erro
 		case err != nil:
 			total.Failed++
 		}
-		h := s.handlers[kind]
+		h := s.leaseHandler(kind)
 		if h == nil {
 			continue
 		}
