@@ -20,10 +20,15 @@
 package counterfoil
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
+	"github.com/counterfoil/counterfoil/counter"
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/keyring"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/store"
@@ -35,6 +40,7 @@ type Options struct {
 	Operations operation.Options
 	Challenges challenge.Options
 	Budgets    budget.Options
+	Counters   counter.Options
 	// Log gets what an operator should know. Default: nowhere.
 	Log *slog.Logger
 }
@@ -45,6 +51,7 @@ type Counterfoil struct {
 	Operations *operation.Operations
 	Challenges *challenge.Challenges
 	Budgets    *budget.Budgets
+	Counters   *counter.Counters
 
 	store *store.Store
 	log   *slog.Logger
@@ -66,9 +73,31 @@ func New(s *store.Store, keys permit.Keyring, o Options) (*Counterfoil, error) {
 	return &Counterfoil{
 		Permits: permit.New(s, keys, o.Permits), Operations: operations,
 		Challenges: challenge.New(s, o.Challenges), Budgets: budget.New(s, o.Budgets),
-		store: s, log: o.Log,
+		Counters: counter.New(s, o.Counters),
+		store:    s, log: o.Log,
 	}, nil
 }
+
+// Open opens the store on an engine with the keys of a keyring, and makes the capabilities on it. The store must be there:
+// see [store.Create]. Close ends it.
+func Open(ctx context.Context, e engine.Engine, keys *keyring.Keyring, s store.Options, o Options) (*Counterfoil, error) {
+	s.Keys = keys.Integrity()
+	opened, err := store.Open(ctx, e, s)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(opened, keys, o)
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return c, nil
+}
+
+// Store is what the capabilities stand on, for operators' verbs and health.
+func (c *Counterfoil) Store() *store.Store { return c.store }
+
+// Close ends the store, and its engine with it. What is under way is finished first.
+func (c *Counterfoil) Close() error { return c.store.Close() }
 
 // Identity is who calls, as the credential says and never the request.
 type Identity struct {

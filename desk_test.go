@@ -14,6 +14,7 @@ import (
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
+	"github.com/counterfoil/counterfoil/store"
 )
 
 const scope = storetest.Scope
@@ -51,11 +52,24 @@ func newDesk(t *testing.T, f *storetest.Fixture) *desk {
 // open makes the capabilities on the fixture's store.
 func (d *desk) open() {
 	d.t.Helper()
-	c, err := counterfoil.New(d.Store, d.keys, counterfoil.Options{})
+	d.on(d.Fixture.Store)
+}
+
+func (d *desk) on(s *store.Store) {
+	d.t.Helper()
+	c, err := counterfoil.New(s, d.keys, counterfoil.Options{})
 	if err != nil {
 		d.t.Fatalf("make the capabilities: %v", err)
 	}
 	d.Counterfoil, d.ann = c, c.As(scope, "ann")
+}
+
+// second is a desk of another process on the same records.
+func (d *desk) second() *desk {
+	d.t.Helper()
+	other := *d
+	other.on(d.Fixture.Second())
+	return &other
 }
 
 // restart reopens the store, as a new process does.

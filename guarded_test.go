@@ -334,9 +334,7 @@ func TestABudgetDefinedAnewIsUsedAtOnce(t *testing.T) {
 		p := request("order-1")
 		p.Spend = entries("acme/search", 5)
 		d.mustExecute(p)
-		other := *d
-		other.Store = d.Second()
-		other.open()
+		other := d.second()
 		other.close("acme/search")
 		p.Key = "order-2"
 		d.refused("a spend on what was closed by another process", p, budget.ErrBudgetUnknown)
@@ -348,9 +346,7 @@ func TestABudgetDefinedAnewIsUsedAtOnce(t *testing.T) {
 
 func TestOfTwoCallersWithOnePermitOneWins(t *testing.T) {
 	each(t, func(d *desk) {
-		other := *d
-		other.Store = d.Second()
-		other.open()
+		other := d.second()
 		callers := []counterfoil.Caller{d.ann, other.ann}
 		for round := range 5 {
 			name := "order-" + string(rune('a'+round))

@@ -108,7 +108,7 @@ func TestACallerWhoLeavesDoesNotKeepTheReceiptFromBeingRecorded(t *testing.T) {
 func TestAResultThatCannotBeRecordedIsStillGivenAndSaysSo(t *testing.T) {
 	each(t, func(d *desk) {
 		ran, err := d.run(request("order-1"), func(context.Context, counterfoil.Begun) (counterfoil.Result, error) {
-			if err := d.Store.Close(); err != nil {
+			if err := d.Fixture.Store.Close(); err != nil {
 				d.t.Error(err)
 			}
 			return counterfoil.Result{Receipt: receipt("done")}, nil
