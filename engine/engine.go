@@ -21,6 +21,21 @@ type Snapshot struct {
 	Now   int64
 	Keys  []state.Key
 	Items []*state.Sealed
+	// Lineage is of the data that the items were read from. Changes are applied
+	// to data of the same lineage only, else it is a conflict.
+	Lineage Lineage
+}
+
+// Lineage identifies one history of an engine's data. It changes when another
+// copy of the data takes the place of the one before, which may lack the last
+// changes, and with every restart of a server. It is zero on engines that have
+// one copy or whose copies never differ in what was acknowledged.
+type Lineage struct {
+	// ID is of the present history.
+	ID string
+	// Previous is of the history that the present one went on from, if this
+	// copy was a replica before: "" if it was not, or it is not known.
+	Previous string
 }
 
 // Change is one record to write: a nil Item deletes.

@@ -1,0 +1,254 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/state"
+)
+
+const (
+	maxAttempts = 64 // conflicts after which a transaction gives up
+	turnAfter   = 3  // conflicts after which it waits for its turn
+)
+
+// maxTurn bounds how long a transaction waits for its turn in a scope.
+const maxTurn = 100 * time.Millisecond
+
+// Transact is as the contract says: fn may be called beside others, and what it
+// decided is written if everything it was shown is still so.
+func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	end, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := engine.CheckKeys(keys); err != nil {
+		return err
+	}
+	for attempt := range maxAttempts {
+		if attempt == turnAfter {
+			defer e.turn(ctx, keys)()
+		}
+		if err := e.usable(ctx); err != nil {
+			return err
+		}
+		done, err := e.attempt(ctx, keys, fn)
+		if done || err != nil {
+			return err
+		}
+	}
+	return engine.ErrConflict
+}
+
+// turn waits a short while for the other transactions of a scope that have met
+// several conflicts. It is for speed only.
+func (e *Engine) turn(ctx context.Context, keys []state.Key) (release func()) {
+	if len(keys) == 0 {
+		return func() {}
+	}
+	turn := e.turns[e.layout.place(keys[0].Scope).group%len(e.turns)]
+	limit := time.NewTimer(maxTurn)
+	defer limit.Stop()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+// attempt runs fn once, and again as long as it asks for more keys, and writes
+// its changes. It reports false without an error on a conflict.
+func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
+	keys = keys[:len(keys):len(keys)]
+	for round := 1; ; round++ {
+		r, err := e.read(ctx, keys)
+		if err != nil {
+			return false, err
+		}
+		if err := e.trust(ctx, r.snap.Lineage.ID); err != nil {
+			return false, err
+		}
+		plan, err := fn(r.snap)
+		switch {
+		case err != nil:
+			return false, err
+		case len(plan.More) == 0:
+			return e.apply(ctx, r, plan)
+		}
+		keys = append(keys[:len(keys):len(keys)], plan.More...)
+		if err := engine.CheckKeys(keys); err != nil {
+			return false, err
+		}
+		if err := engine.CheckRound(round); err != nil {
+			return false, err
+		}
+	}
+}
+
+// reading is a snapshot with the values as they are stored.
+type reading struct {
+	snap   engine.Snapshot
+	place  place
+	values []string // "" where there is none
+}
+
+func (e *Engine) read(ctx context.Context, keys []state.Key) (reading, error) {
+	r := reading{snap: engine.Snapshot{Keys: keys, Items: make([]*state.Sealed, len(keys))}, values: make([]string, len(keys))}
+	var buckets, fields []string
+	if len(keys) == 0 {
+		buckets, fields = []string{e.layout.format()}, []string{format}
+	} else {
+		r.place = e.layout.place(keys[0].Scope)
+		buckets, fields = make([]string, len(keys)), make([]string, len(keys))
+		for i, k := range keys {
+			buckets[i], fields[i] = r.place.record(k), k.ID
+		}
+	}
+	answer, err := e.servers.run(ctx, readScript, buckets, fields)
+	if err != nil {
+		return r, unavailable(err)
+	}
+	parts, err := answer.ToArray()
+	if err != nil || len(parts) != 4 {
+		return r, unavailable(errAnswer)
+	}
+	values, err := parts[3].ToArray()
+	if err != nil || len(values) != len(buckets) {
+		return r, unavailable(errAnswer)
+	}
+	for i := range keys {
+		switch value, err := values[i].ToString(); {
+		case rueidis.IsRedisNil(err):
+		case err != nil:
+			return r, unavailable(errAnswer)
+		default:
+			r.values[i], r.snap.Items[i] = value, decode(value)
+		}
+	}
+	return r, e.date(&r.snap, parts)
+}
+
+var errAnswer = errors.New("the server gave an answer of another form than its script has")
+
+// date reads the clock and the lineage that stand before the values.
+func (e *Engine) date(snap *engine.Snapshot, parts []rueidis.RedisMessage) error {
+	now, err1 := parts[0].AsInt64()
+	id, err2 := parts[1].ToString()
+	previous, err3 := parts[2].ToString()
+	if err1 != nil || err2 != nil || err3 != nil {
+		return unavailable(errAnswer)
+	}
+	if strings.Trim(previous, "0") == "" {
+		previous = "" // how the servers write that there is none
+	}
+	snap.Now, snap.Lineage = now, engine.Lineage{ID: id, Previous: previous}
+	if e.options.Clock != nil {
+		snap.Now = e.options.Clock.Now().UnixMilli()
+	}
+	return nil
+}
+
+// apply writes the changes of a plan. It reports false without an error on a
+// conflict.
+func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (bool, error) {
+	if len(plan.Changes) == 0 {
+		return e.confirm(ctx, r)
+	}
+	at, err := engine.Positions(r.snap.Keys, plan.Changes)
+	if err != nil {
+		return false, err
+	}
+	limit := strconv.FormatInt(min(max(plan.NotAfter, 0), state.MaxAmount), 10)
+	if e.options.Clock != nil {
+		if e.options.Clock.Now().UnixMilli() > plan.NotAfter {
+			return false, engine.ErrLate
+		}
+		limit = ""
+	}
+	if err := ctx.Err(); err != nil {
+		return false, unavailable(err)
+	}
+	s := newSwap(r, plan.Changes, at)
+	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas())
+	// From here on the end of ctx stops nothing.
+	done, err := e.swap(context.WithoutCancel(ctx), s.script(), keys, args)
+	if done && !s.writes {
+		return e.confirm(ctx, r)
+	}
+	return done, err
+}
+
+// replicas is how many replicas a primary must have for its scripts to run.
+func (e *Engine) replicas() string {
+	if e.options.Replicas == 0 {
+		return ""
+	}
+	return strconv.Itoa(e.options.Replicas)
+}
+
+func (e *Engine) swap(ctx context.Context, sc *script, keys, args []string) (bool, error) {
+	run := e.servers.run
+	if e.options.Replicas > 0 {
+		run = e.servers.runReplicated
+	}
+	answer, err := run(ctx, sc, keys, args)
+	var unconfirmed *unconfirmedError
+	if err != nil && !errors.As(err, &unconfirmed) {
+		return false, writeError(err)
+	}
+	status, statusErr := answer.ToString()
+	if statusErr != nil {
+		return false, fmt.Errorf("%w: %w", engine.ErrAmbiguous, errAnswer)
+	}
+	switch status {
+	case "ok":
+		if err != nil {
+			return false, writeError(err)
+		}
+		return true, nil
+	case "conflict", "lineage":
+		return false, nil
+	case "late":
+		return false, engine.ErrLate
+	case "replicas":
+		return false, e.wrongReplicas()
+	}
+	return false, fmt.Errorf("%w: %w", engine.ErrAmbiguous, errAnswer)
+}
+
+func (e *Engine) wrongReplicas() error {
+	return fmt.Errorf("%w: the primary does not have exactly %d replicas connected, as many as were declared", engine.ErrUnavailable, e.options.Replicas)
+}
+
+// confirm makes sure that everything a snapshot showed is durable. On one node
+// it is: a server that syncs always gives no answer, to a read neither, before
+// it has synced what it wrote until then.
+func (e *Engine) confirm(ctx context.Context, r reading) (bool, error) {
+	if e.options.Replicas == 0 || len(r.snap.Keys) == 0 {
+		return true, nil
+	}
+	answer, err := e.servers.runReplicated(ctx, touchScript, []string{r.place.prefix + "t"}, []string{r.snap.Lineage.ID, e.replicas()})
+	if err != nil {
+		// Nothing of the caller's was written.
+		return false, unavailable(err)
+	}
+	switch status, err := answer.ToString(); {
+	case err == nil && status == "ok":
+		return true, nil
+	case err == nil && status == "lineage":
+		return false, nil
+	case err == nil && status == "replicas":
+		return false, e.wrongReplicas()
+	}
+	return false, unavailable(errAnswer)
+}
