@@ -10,7 +10,9 @@ const (
 	opDrop
 	opMove
 	opRemove
-	opPut
+	opPutBudget
+	opPutScope
+	opPutKeyCheck
 	opCheck
 	opBump
 	opRaise
@@ -28,10 +30,10 @@ const life = opClaim | opUpdate | opSettle | opDrop | opReplace | opSweep
 // and quota records are kept by the store and by Decide themselves; Replace is
 // the operator's last resort on any kind.
 var allowed = [kindEnd]opCode{
-	KindScope:      opBump | opCheck | opPut | opRaise | opReplace,
+	KindScope:      opBump | opCheck | opPutScope | opRaise | opReplace,
 	KindWriter:     opReplace,
 	KindQuota:      opReplace,
-	KindKeyCheck:   opPut | opCheck | opRemove | opReplace,
+	KindKeyCheck:   opPutKeyCheck | opCheck | opRemove | opReplace,
 	KindFloor:      opRaise | opCheck | opReplace,
 	KindCredential: life,
 	KindApproval:   life,
@@ -40,7 +42,7 @@ var allowed = [kindEnd]opCode{
 	KindChallenge:  life,
 	KindHold:       life,
 	KindSpend:      life,
-	KindBudget:     opPut | opMove | opRemove | opReplace,
+	KindBudget:     opPutBudget | opMove | opRemove | opReplace,
 	KindCounter:    opAdd | opSpend | opRefund | opRaise | opRemove | opReplace,
 }
 

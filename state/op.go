@@ -254,9 +254,9 @@ func (Settle) code() opCode      { return opSettle }
 func (Drop) code() opCode        { return opDrop }
 func (Move) code() opCode        { return opMove }
 func (Remove) code() opCode      { return opRemove }
-func (PutBudget) code() opCode   { return opPut }
-func (PutScope) code() opCode    { return opPut }
-func (PutKeyCheck) code() opCode { return opPut }
+func (PutBudget) code() opCode   { return opPutBudget }
+func (PutScope) code() opCode    { return opPutScope }
+func (PutKeyCheck) code() opCode { return opPutKeyCheck }
 func (Check) code() opCode       { return opCheck }
 func (Bump) code() opCode        { return opBump }
 func (Raise) code() opCode       { return opRaise }
