@@ -1,0 +1,99 @@
+-- Version 1 of the schema. Each version is a file of statements that brings the
+-- one before it up to date.
+
+CREATE SCHEMA IF NOT EXISTS counterfoil;
+
+CREATE TABLE counterfoil.meta (
+	one boolean PRIMARY KEY DEFAULT true CHECK (one),
+	version integer NOT NULL
+);
+
+-- One row a record. The two times are indexed only where they are set: budgets,
+-- quotas and writer records, which are updated all the time, have neither, so
+-- that their updates stay within the page (HOT) and leave no index entry
+-- behind. The fill factor keeps room for that.
+CREATE TABLE counterfoil.records (
+	scope bytea NOT NULL,
+	kind smallint NOT NULL,
+	id bytea NOT NULL,
+	version bytea NOT NULL,
+	expiry bigint NOT NULL,
+	lease bigint NOT NULL,
+	data bytea NOT NULL,
+	PRIMARY KEY (scope, kind, id)
+) WITH (
+	fillfactor = 80,
+	-- What expires is deleted in bulk: vacuum when 2 % are dead, not 20 %.
+	autovacuum_vacuum_scale_factor = 0.02,
+	autovacuum_vacuum_insert_scale_factor = 0.05,
+	autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE INDEX records_expiry ON counterfoil.records (scope, kind, expiry, id) WHERE expiry > 0;
+CREATE INDEX records_lease ON counterfoil.records (scope, kind, lease, id) WHERE lease > 0;
+
+-- swap applies changes if and only if every key that was read is unchanged and
+-- the clock is not past the limit. It returns 0 if it did, 1 on a conflict and 2
+-- if it is too late; in the last two cases it has written nothing. A record that
+-- appears between the comparison and the insert ends the transaction with the
+-- private error CF001, which is a conflict too.
+--
+-- Keys come in the order of kind and id, so that all transactions lock in one
+-- order. A key that was absent is locked by a hash of it: alone by who inserts
+-- it, shared by who only rests on its absence.
+CREATE FUNCTION counterfoil.swap(
+	the_scope bytea,
+	kinds smallint[], ids bytea[], seen bytea[],  -- every key that was read, and its version, null if absent
+	written boolean[],                            -- whether it is changed
+	hashes bigint[], alone boolean[],             -- locks of absent keys, ascending
+	new_kinds smallint[], new_ids bytea[], new_versions bytea[], new_expiries bigint[], new_leases bigint[], new_datas bytea[],
+	set_kinds smallint[], set_ids bytea[], set_versions bytea[], set_expiries bigint[], set_leases bigint[], set_datas bytea[],
+	del_kinds smallint[], del_ids bytea[],
+	not_after bigint, the_now bigint              -- ms; without the_now the server's clock is asked
+) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	done integer;
+BEGIN
+	PERFORM CASE WHEN l.alone THEN pg_advisory_xact_lock(l.hash) ELSE pg_advisory_xact_lock_shared(l.hash) END
+		FROM unnest(hashes, alone) AS l(hash, alone);
+
+	FOR i IN 1 .. cardinality(kinds) LOOP
+		CONTINUE WHEN seen[i] IS NULL;
+		IF written[i] THEN
+			PERFORM 1 FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = kinds[i] AND r.id = ids[i] FOR UPDATE;
+		ELSE
+			PERFORM 1 FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = kinds[i] AND r.id = ids[i] FOR SHARE;
+		END IF;
+	END LOOP;
+
+	PERFORM 1 FROM unnest(kinds, ids, seen) AS k(kind, id, seen)
+		LEFT JOIN LATERAL (
+			SELECT r.version FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = k.kind AND r.id = k.id OFFSET 0
+		) r ON true
+		WHERE r.version IS DISTINCT FROM k.seen LIMIT 1;
+	IF FOUND THEN
+		RETURN 1;
+	END IF;
+
+	IF coalesce(the_now, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) > not_after THEN
+		RETURN 2;
+	END IF;
+
+	INSERT INTO counterfoil.records (scope, kind, id, version, expiry, lease, data)
+		SELECT the_scope, n.* FROM unnest(new_kinds, new_ids, new_versions, new_expiries, new_leases, new_datas) AS n
+		ON CONFLICT DO NOTHING;
+	GET DIAGNOSTICS done = ROW_COUNT;
+	IF done <> cardinality(new_kinds) THEN
+		RAISE EXCEPTION 'a record appeared meanwhile' USING ERRCODE = 'CF001';
+	END IF;
+	UPDATE counterfoil.records r SET version = s.version, expiry = s.expiry, lease = s.lease, data = s.data
+		FROM unnest(set_kinds, set_ids, set_versions, set_expiries, set_leases, set_datas) AS s(kind, id, version, expiry, lease, data)
+		WHERE r.scope = the_scope AND r.kind = s.kind AND r.id = s.id;
+	GET DIAGNOSTICS done = ROW_COUNT;
+	IF done <> cardinality(set_kinds) THEN
+		RAISE EXCEPTION 'a record went meanwhile' USING ERRCODE = 'CF001';
+	END IF;
+	DELETE FROM counterfoil.records r USING unnest(del_kinds, del_ids) AS d(kind, id)
+		WHERE r.scope = the_scope AND r.kind = d.kind AND r.id = d.id;
+	RETURN 0;
+END $$;

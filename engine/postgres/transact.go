@@ -1,0 +1,343 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/state"
+)
+
+// SQLSTATE codes of a conflict: nothing was written and another try may work.
+const (
+	codeAppeared     = "CF001" // of counterfoil.swap
+	codeSerialize    = "40001"
+	codeDeadlock     = "40P01"
+	codeLockTimeout  = "55P03"
+	codeLocksFull    = "53200"
+	resultApplied    = 0
+	resultConflict   = 1
+	resultLate       = 2
+	swapSQL          = "SELECT counterfoil.swap($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)"
+	commitNodeSQL    = "SET LOCAL synchronous_commit = local"
+	commitStandbySQL = "SET LOCAL synchronous_commit = on"
+	// touchSQL makes a commit of a transaction that changes nothing wait for the
+	// standbys: they then have everything that was visible before it.
+	touchSQL = "SELECT pg_logical_emit_message(true, 'counterfoil', '')"
+)
+
+var errConflict = errors.New("conflict")
+
+// Transact is as the contract says.
+func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	if err := engine.CheckKeys(keys); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
+	}
+	for attempt := range maxAttempts {
+		if attempt == turnAfter {
+			leave, err := e.takeTurn(ctx, scopeOf(keys))
+			if err != nil {
+				return err
+			}
+			defer leave()
+		}
+		err := e.attempt(ctx, keys, fn)
+		if !errors.Is(err, errConflict) {
+			return err
+		}
+	}
+	return engine.ErrConflict
+}
+
+// attempt reads, decides and applies once; errConflict if it has to start again.
+func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	keys = slices.Clone(keys)
+	for round := 1; ; round++ {
+		snap, err := e.Read(ctx, keys)
+		if err != nil {
+			return err
+		}
+		plan, err := fn(snap)
+		switch {
+		case err != nil:
+			return err
+		case len(plan.More) == 0:
+			return e.apply(ctx, snap, plan)
+		}
+		keys = append(slices.Clip(keys), plan.More...)
+		if err := errors.Join(engine.CheckKeys(keys), engine.CheckRound(round)); err != nil {
+			return err
+		}
+	}
+}
+
+// apply sends the swap and the COMMIT in one go.
+func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Plan) error {
+	if len(plan.Changes) == 0 && !e.options.Replicated {
+		// What was visible had been flushed by then.
+		return nil
+	}
+	swap, err := e.swapOf(snap, plan)
+	if err != nil {
+		return err
+	}
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer conn.Release()
+	// From here on the caller's context counts no more: a cancelled COMMIT would
+	// be reported as done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitFor)
+	defer cancel()
+	return e.commit(ctx, conn, swap)
+}
+
+func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, args []any) error {
+	durability := commitNodeSQL
+	if e.options.Replicated {
+		durability = commitStandbySQL
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(durability)
+	if args == nil {
+		b.Queue(touchSQL)
+	} else {
+		b.Queue(swapSQL, args...)
+	}
+	b.Queue("COMMIT")
+	heed(conn.Conn().PgConn())
+	results := conn.SendBatch(ctx, b)
+	outcome, err := read(results, args != nil)
+	closed := results.Close()
+	switch {
+	case err != nil:
+		e.rollback(ctx, conn)
+		return err
+	case closed != nil:
+		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(closed))
+	case heard(conn.Conn().PgConn()):
+		return fmt.Errorf("%w: the server sent a notice while it committed", engine.ErrAmbiguous)
+	case outcome == resultConflict:
+		return errConflict
+	case outcome == resultLate:
+		return engine.ErrLate
+	}
+	return nil
+}
+
+// read takes the answers in the order in which they were asked for. A refusal
+// by the server before the COMMIT is certain: nothing was written. Anything
+// else that goes wrong is not, as the COMMIT has been sent too.
+func read(results pgx.BatchResults, swapped bool) (int, error) {
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return 0, refusal(err)
+		}
+	}
+	outcome := resultApplied
+	var err error
+	if swapped {
+		err = results.QueryRow().Scan(&outcome)
+	} else {
+		_, err = results.Exec()
+	}
+	if err != nil {
+		return 0, refusal(err)
+	}
+	tag, err := results.Exec()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(err))
+	}
+	if tag.String() != "COMMIT" {
+		return 0, fmt.Errorf("%w: the server answered %s to COMMIT", engine.ErrUnavailable, tag.String())
+	}
+	return outcome, nil
+}
+
+// refusal is what an error before the COMMIT's answer means.
+func refusal(err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case pgconn.SafeToRetry(err):
+		return unavailable(err)
+	case !errors.As(err, &pg):
+		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(err))
+	}
+	switch pg.Code {
+	case codeAppeared, codeSerialize, codeDeadlock, codeLockTimeout:
+		return errConflict
+	case codeLocksFull:
+		return fmt.Errorf("%w: PostgreSQL has no room for more locks: raise max_locks_per_transaction", engine.ErrUnavailable)
+	}
+	return unavailable(err)
+}
+
+// driver hides everything of a driver's error but what PostgreSQL itself said.
+func driver(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return fmt.Errorf("PostgreSQL says %s (%s)", pg.Message, pg.Code)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v", commitFor)
+	}
+	return errors.New("the connection broke")
+}
+
+// rollback ends a transaction that failed, so that the connection can be used
+// again; one that is broken is closed by the pool.
+func (e *Engine) rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if pc := conn.Conn().PgConn(); !pc.IsClosed() && pc.TxStatus() != 'I' {
+		_, _ = conn.Exec(ctx, "ROLLBACK") // a connection that cannot is thrown away
+	}
+}
+
+// The notices of a connection are kept with it: a commit that is cancelled
+// while it waits for a standby succeeds with nothing but a warning.
+const noticeKey = "counterfoil.notice"
+
+func noticed(conn *pgconn.PgConn)    { conn.CustomData()[noticeKey] = true }
+func heed(conn *pgconn.PgConn)       { delete(conn.CustomData(), noticeKey) }
+func heard(conn *pgconn.PgConn) bool { _, ok := conn.CustomData()[noticeKey]; return ok }
+
+// column gathers one argument of counterfoil.swap for several records.
+type rows struct {
+	kinds    []int16
+	ids      [][]byte
+	versions [][]byte
+	expiries []int64
+	leases   []int64
+	datas    [][]byte
+}
+
+func newRows(n int) *rows {
+	return &rows{
+		kinds: make([]int16, 0, n), ids: make([][]byte, 0, n), versions: make([][]byte, 0, n),
+		expiries: make([]int64, 0, n), leases: make([]int64, 0, n), datas: make([][]byte, 0, n),
+	}
+}
+
+func (r *rows) add(c engine.Change) {
+	r.kinds = append(r.kinds, int16(c.Key.Kind))
+	r.ids = append(r.ids, []byte(c.Key.ID))
+	if c.Item == nil {
+		return
+	}
+	r.versions = append(r.versions, c.Item.Version[:])
+	r.expiries = append(r.expiries, c.Item.Expiry)
+	r.leases = append(r.leases, c.Item.Lease)
+	r.datas = append(r.datas, append([]byte{}, c.Item.Data...)) // nil would be NULL
+}
+
+// lock is one lock on the absence of a key.
+type lock struct {
+	hash  int64
+	alone bool
+}
+
+// swapOf makes the arguments of counterfoil.swap, nil if nothing is changed.
+func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) ([]any, error) {
+	if len(plan.Changes) == 0 {
+		return nil, nil
+	}
+	positions, err := engine.Positions(snap.Keys, plan.Changes)
+	if err != nil {
+		return nil, err
+	}
+	change := make(map[int]engine.Change, len(positions))
+	for i, p := range positions {
+		change[p] = plan.Changes[i]
+	}
+	order := make([]int, len(snap.Keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return snap.Keys[a].Compare(snap.Keys[b]) })
+
+	n := len(order)
+	kinds, ids, seen, written := make([]int16, n), make([][]byte, n), make([][]byte, n), make([]bool, n)
+	var locks []lock
+	created, changed, deleted := newRows(len(change)), newRows(8), newRows(0)
+	for i, at := range order {
+		key, item := snap.Keys[at], snap.Items[at]
+		c, isWritten := change[at]
+		kinds[i], ids[i], written[i] = int16(key.Kind), []byte(key.ID), isWritten
+		if item != nil {
+			seen[i] = item.Version[:]
+		} else {
+			locks = append(locks, lock{hashOf(key), isWritten && c.Item != nil})
+		}
+		switch {
+		case !isWritten || item == nil && c.Item == nil:
+		case item == nil:
+			created.add(c)
+		case c.Item == nil:
+			deleted.add(c)
+		default:
+			changed.add(c)
+		}
+	}
+	hashes, alone := flatten(locks)
+	var now any
+	if e.options.Clock != nil {
+		now = e.options.now()
+	}
+	return []any{
+		[]byte(snap.Keys[0].Scope), kinds, ids, seen, written, hashes, alone,
+		created.kinds, created.ids, created.versions, created.expiries, created.leases, created.datas,
+		changed.kinds, changed.ids, changed.versions, changed.expiries, changed.leases, changed.datas,
+		deleted.kinds, deleted.ids, plan.NotAfter, now,
+	}, nil
+}
+
+// flatten orders locks by their hash; of two on one hash the stronger counts.
+func flatten(locks []lock) (hashes []int64, alone []bool) {
+	slices.SortFunc(locks, func(a, b lock) int {
+		switch {
+		case a.hash != b.hash && a.hash < b.hash:
+			return -1
+		case a.hash != b.hash:
+			return 1
+		case a.alone == b.alone:
+			return 0
+		case a.alone:
+			return -1
+		}
+		return 1
+	})
+	hashes, alone = make([]int64, 0, len(locks)), make([]bool, 0, len(locks))
+	for i, l := range locks {
+		if i > 0 && locks[i-1].hash == l.hash {
+			continue
+		}
+		hashes, alone = append(hashes, l.hash), append(alone, l.alone)
+	}
+	return hashes, alone
+}
+
+// hashOf names the lock on a key's absence. Two keys of one hash only wait for
+// each other.
+func hashOf(key state.Key) int64 {
+	sum := sha256.Sum256(key.Append(nil))
+	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // bits, not a number.
+}
+
+func scopeOf(keys []state.Key) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	return keys[0].Scope
+}
