@@ -35,6 +35,7 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
+	tables := flag.String("tables", "claims,guarded", "which tables to print")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
 	flag.Parse()
 	if *dir == "" {
@@ -47,12 +48,41 @@ func run() error {
 	}
 	fmt.Printf("%d CPUs, %s, %s\n", runtime.NumCPU(), runtime.Version(), *dir)
 	b := bench{dir: *dir, length: time.Duration(*seconds * float64(time.Second)), runs: *runs, profile: *profile}
-	fmt.Printf("%8s %14s %14s %8s %12s %24s\n", "callers", "bare loop/s", "engine/s", "ratio", "bytes/claim", "CPU µs/call: bare, engine")
-	for field := range strings.SplitSeq(*callers, ",") {
+	numbers, err := numbersOf(*callers)
+	if err != nil {
+		return err
+	}
+	for table := range strings.SplitSeq(*tables, ",") {
+		switch table {
+		case "claims":
+			err = b.compareClaims(numbers)
+		case "guarded":
+			err = b.compareGuarded(numbers)
+		default:
+			err = fmt.Errorf("-tables: there is no table %q", table)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func numbersOf(list string) ([]int, error) {
+	var numbers []int
+	for field := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 {
-			return fmt.Errorf("-callers: %q is not a number above 0", field)
+			return nil, fmt.Errorf("-callers: %q is not a number above 0", field)
 		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}
+
+func (b bench) compareClaims(callers []int) error {
+	fmt.Printf("%8s %14s %14s %8s %12s %24s\n", "callers", "bare loop/s", "engine/s", "ratio", "bytes/claim", "CPU µs/call: bare, engine")
+	for _, n := range callers {
 		if err := b.compare(n); err != nil {
 			return err
 		}
