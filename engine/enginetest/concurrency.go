@@ -3,9 +3,10 @@ package enginetest
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/state"
@@ -35,7 +36,13 @@ func transact(ctx context.Context, e engine.Engine, ks []state.Key, fn engine.Fu
 }
 
 func increment(ctx context.Context, e engine.Engine, k state.Key) error {
+	return incrementMeeting(ctx, e, k, func() {})
+}
+
+// incrementMeeting calls together between the read and the write.
+func incrementMeeting(ctx context.Context, e engine.Engine, k state.Key, together func()) error {
 	return transact(ctx, e, []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
+		together()
 		return engine.Plan{Changes: []engine.Change{set(k, counted(count(s.Items[0])+1))}, NotAfter: s.Now + minute}, nil
 	})
 }
@@ -45,13 +52,14 @@ const (
 	each    = 25
 )
 
-func incrementAll(t *testing.T, engines ...engine.Engine) {
+func incrementAll(t *testing.T, f Fixture, engines ...engine.Engine) {
 	t.Helper()
+	together := meeting(f, 2)
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
 			for range each {
-				if err := increment(t.Context(), engines[i%len(engines)], key("counter")); err != nil {
+				if err := incrementMeeting(t.Context(), engines[i%len(engines)], key("counter"), together); err != nil {
 					t.Errorf("caller %d: %v", i, err)
 				}
 			}
@@ -65,14 +73,14 @@ func incrementAll(t *testing.T, engines ...engine.Engine) {
 	}
 }
 
-func incrementsLoseNone(t *testing.T, f Fixture) { incrementAll(t, f.Engine) }
+func incrementsLoseNone(t *testing.T, f Fixture) { incrementAll(t, f, f.Engine) }
 
-func twoHandlesLoseNone(t *testing.T, f Fixture) { incrementAll(t, f.Engine, f.Second(t)) }
+func twoHandlesLoseNone(t *testing.T, f Fixture) { incrementAll(t, f, f.Engine, f.Second(t)) }
 
 func secondSees(t *testing.T, f Fixture) {
 	other := f.Second(t)
 	for i := range 10 {
-		it := item(fmt.Sprint(i))
+		it := item(strconv.Itoa(i))
 		it.Expiry = int64(i)
 		mustWrite(t, f.Engine, set(key("k"), it))
 		want(t, other, key("k"), it)
@@ -93,18 +101,41 @@ func closingLeavesOther(t *testing.T, f Fixture) {
 	mustWrite(t, other, set(key("k"), nil))
 }
 
+// meeting makes the first n calls wait for each other, so that all of them have
+// read before one writes, unless the engine lets one caller in at a time.
+func meeting(f Fixture, n int) func() {
+	if !f.Engine.Guarantee().Shared {
+		return func() {}
+	}
+	var mu sync.Mutex
+	all := make(chan struct{})
+	return func() {
+		mu.Lock()
+		if n--; n == 0 {
+			close(all)
+		}
+		mu.Unlock()
+		select {
+		case <-all:
+		case <-time.After(time.Second): // they cannot meet
+		}
+	}
+}
+
 func oneCreatorWins(t *testing.T, f Fixture) {
 	taken := errors.New("taken")
 	for _, k := range keys(20) {
+		together := meeting(f, 2)
 		var wg sync.WaitGroup
 		wins := make([]*state.Sealed, callers)
 		for i := range callers {
 			wg.Go(func() {
-				mine := item(fmt.Sprint(i))
+				mine := item(strconv.Itoa(i))
 				err := transact(t.Context(), f.Engine, []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
 					if s.Items[0] != nil {
 						return engine.Plan{}, taken
 					}
+					together()
 					return engine.Plan{Changes: []engine.Change{set(k, mine)}, NotAfter: s.Now + minute}, nil
 				})
 				switch {

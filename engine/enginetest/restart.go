@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -48,24 +47,28 @@ func restartKeeps(t *testing.T, f Fixture) {
 	}
 }
 
-// restartKeepsShown reads a counter, by transactions without changes, while
-// others raise it, and crashes at once: what was shown must still be there.
+// restartKeepsShown reads counters, by transactions without changes, while
+// others raise them, or right after, and crashes at once: what was shown must
+// still be there.
 func restartKeepsShown(t *testing.T, f Fixture) {
 	next := f.Engine
+	ks := []state.Key{key("counter0"), key("counter1")}
 	for round := range 10 {
 		e := next
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for i := range 4 {
 			wg.Go(func() {
-				for ctx.Err() == nil {
-					if increment(ctx, e, key(fmt.Sprint("counter", i%2))) != nil {
+				for n := 0; ctx.Err() == nil && (round%2 == 0 || n < 5); n++ {
+					if increment(ctx, e, ks[i%2]) != nil {
 						return // the crash
 					}
 				}
 			})
 		}
-		ks := []state.Key{key("counter0"), key("counter1")}
+		if round%2 == 1 {
+			wg.Wait()
+		}
 		var shown [2]int
 		for range 5 {
 			err := e.Transact(t.Context(), ks, func(s engine.Snapshot) (engine.Plan, error) {
