@@ -347,7 +347,10 @@ func (t *transaction) applied() {
 	if !t.version.IsZero() || t.settled != nil {
 		t.scope.attempts = nil
 	}
-	t.store.time.advance(t.scope.mark)
+	if !t.version.IsZero() && t.settled == nil {
+		// Only what a writer record says too: the witness must never be ahead of the engine.
+		t.store.time.advance(t.now)
+	}
 }
 
 // keys lists what the group certainly needs.

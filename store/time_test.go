@@ -202,6 +202,22 @@ func TestARolledBackEngineIsRefusedUntilRecoverAndThenQuarantined(t *testing.T) 
 	again.Close()
 }
 
+func TestAWitnessIsNeverAheadOfWhatTheEngineHolds(t *testing.T) {
+	t.Parallel()
+	f, _ := witnessed(t)
+	f.engine = enginetest.Faulty(lasting{f.engine.Engine})
+	for range 3 {
+		s := f.open(t)
+		must(t, s, state.Check{Key: state.ScopeKey("default"), Epoch: 1}) // decided, and nothing is written
+		f.clock.Advance(time.Minute)
+		refused(t, s, state.Absent, state.Drop{Key: opKey("none"), Token: state.Token{1}})
+		f.clock.Advance(time.Minute)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAWitnessThatIsMissingDamagedOrForeignIsRefused(t *testing.T) {
 	t.Parallel()
 	f, _ := witnessed(t)
