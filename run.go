@@ -52,7 +52,7 @@ func Run(ctx context.Context, c Caller, p BeginParams, effect func(context.Conte
 		return Ran{}, fmt.Errorf("counterfoil: an answer of an unknown state: %w", errors.ErrUnsupported)
 	}
 	renewal := keepLease(ctx, c, begun, p.Lease)
-	defer renewal.end() // after a panic too: the lease must run out
+	defer renewal.stop() // after a panic too: the lease must run out
 	result, err := effect(ctx, begun)
 	ran.LeaseError = renewal.end()
 	// The effect may have happened: recording it no longer depends on the caller's patience.
@@ -71,16 +71,16 @@ func Run(ctx context.Context, c Caller, p BeginParams, effect func(context.Conte
 
 // NotPerformed wraps an error of an effect that proves that the effect has not happened and never will: the request was
 // not sent. A timeout, a broken connection or an error of unknown origin is no proof.
-func NotPerformed(err error) error { return &notPerformed{err} }
+func NotPerformed(err error) error { return &notPerformedError{err} }
 
-type notPerformed struct{ err error }
+type notPerformedError struct{ err error }
 
-func (e *notPerformed) Error() string { return "not performed: " + e.err.Error() }
-func (e *notPerformed) Unwrap() error { return e.err }
+func (e *notPerformedError) Error() string { return "not performed: " + e.err.Error() }
+func (e *notPerformedError) Unwrap() error { return e.err }
 
 // giveUp takes the claim back if the effect's error is a proof, and returns what its caller should know.
 func giveUp(ctx context.Context, c Caller, begun Begun, effect error) error {
-	var proof *notPerformed
+	var proof *notPerformedError
 	if !errors.As(effect, &proof) {
 		return effect
 	}

@@ -35,7 +35,7 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
-	tables := flag.String("tables", "claims,guarded", "which tables to print")
+	tables := flag.String("tables", "claims,permits,guarded", "which tables to print")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
 	flag.Parse()
 	if *dir == "" {
@@ -56,6 +56,8 @@ func run() error {
 		switch table {
 		case "claims":
 			err = b.compareClaims(numbers)
+		case "permits":
+			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
 			err = b.compareGuarded(numbers)
 		default:
@@ -67,6 +69,9 @@ func run() error {
 	}
 	return nil
 }
+
+// permitsARun is how many permits one run checks and consumes.
+const permitsARun = 5_000
 
 func numbersOf(list string) ([]int, error) {
 	var numbers []int
