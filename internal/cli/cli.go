@@ -86,7 +86,12 @@ func (a *app) root() *cobra.Command {
 
 // commands are all commands, in the order of the alphabet.
 var commands = []func(*app) *cobra.Command{
+	(*app).budgetCommand,
+	(*app).challengeCommand,
+	(*app).epochCommand,
 	(*app).initCommand,
+	(*app).operationCommand,
+	(*app).permitCommand,
 	(*app).serveCommand,
 	(*app).versionCommand,
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/budget"
+	"github.com/counterfoil/counterfoil/client"
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/engine/open"
 	"github.com/counterfoil/counterfoil/keyring"
@@ -164,6 +166,13 @@ func (a *app) report(err error) Code {
 	if errors.As(err, &p) {
 		row, _ := p.Code.Info()
 		f.Code, f.Do, f.Refuse = p.Code, row.Do, p
+	}
+	var exceeded *budget.ExceededError
+	if errors.As(err, &exceeded) {
+		f.Error, f.Do = "budget_exceeded: "+strings.TrimPrefix(exceeded.Error(), "budget: "), "Ask for less, or raise the limit."
+		if wait := client.RetryAfter(err); wait > 0 {
+			f.Do = "Ask for less, raise the limit, or try again in " + wait.String() + "."
+		}
 	}
 	if a.json {
 		if line, err := json.Marshal(&f); err == nil {

@@ -39,8 +39,8 @@ type Config struct {
 
 	Server string // URL of a server, instead of Data or Store
 	Token  string // bearer token for Server. A secret
-	Scope  string
-	Owner  string
+	Scope  string // "" if it was not said
+	Owner  string // "" if it was not said
 
 	Listen           string
 	Witness          string
@@ -95,8 +95,8 @@ func (c *Config) options() []option {
 		{name: "store", group: Place, value: text(&c.Store), usage: "`URL` of the store: file:, redis://, rediss://, postgres://, memory:; without it the embedded store under --data"},
 		{name: "server", group: Place, value: text(&c.Server), usage: "`URL` of a Counterfoil server to work on, instead of --data or --store"},
 		{name: "token", group: Place, value: text(&c.Token), secret: true, usage: "bearer token for --server"},
-		{name: "scope", group: Place, value: text(&c.Scope), fallback: "default", usage: "`scope` to act in"},
-		{name: "owner", group: Place, value: text(&c.Owner), fallback: "default", usage: "`owner` to act as"},
+		{name: "scope", group: Place, value: text(&c.Scope), usage: "`scope` to act in; without it default, or with --server the token's own"},
+		{name: "owner", group: Place, value: text(&c.Owner), usage: "`owner` to act as; without it default, or with --server the token's own"},
 
 		{name: "listen", group: Serve, value: text(&c.Listen), fallback: "127.0.0.1:8420", usage: "`address` to listen on"},
 		{name: "init", group: Serve, value: truth(&c.Init), usage: "create the store if its data, keys and witness are all absent"},

@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:8420" || c.MaxRequests != 1024 || c.Scope != "default" || c.Owner != "default" ||
+	if c.Listen != "127.0.0.1:8420" || c.MaxRequests != 1024 || c.Scope != "" || c.Owner != "" ||
 		c.MaxReceipt != 1<<20 || c.Retention != 24*time.Hour || c.Tombstones != 720*time.Hour || c.Init || c.LogLevel != "info" {
 		t.Fatalf("defaults: %+v", c)
 	}
@@ -146,7 +146,7 @@ func TestASecretComesFromAVariableOrAFileClosedToOthers(t *testing.T) {
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the point of the test
+		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		_, err := load(t, "", nil, []string{"--config", path})
@@ -158,7 +158,7 @@ func TestASecretComesFromAVariableOrAFileClosedToOthers(t *testing.T) {
 
 func TestAPasswordOnTheCommandLineIsWarnedOfAndNotShown(t *testing.T) {
 	t.Parallel()
-	const store = "postgres://u:secret-value@h/db"
+	const store = "postgres://u:secret-value@h/db" //nolint:gosec // no secret
 	c, err := load(t, "", nil, []string{"--store", store})
 	if err != nil || len(c.Warnings()) != 1 || c.Store != store {
 		t.Fatalf("%v, %v", c.Warnings(), err)

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/counterfoil/counterfoil/access"
+	"github.com/counterfoil/counterfoil/client"
+	"github.com/counterfoil/counterfoil/internal/config"
+)
+
+// reached is what a command asks: a server, or a store that is open in this process.
+type reached struct {
+	*client.Caller
+	owner string // it acts as; "" for the one of the token
+	stack *stack // nil with a server
+	close func() error
+}
+
+// direct reports whether the command works on a store and not on a server.
+func (c *call) direct() bool { return c.config.Server == "" }
+
+// reach opens what the options name. The caller closes it.
+func (c *call) reach(ctx context.Context) (*reached, error) {
+	if c.direct() {
+		return c.reachStore(ctx)
+	}
+	if c.config.Data != "" || c.config.Store != "" {
+		return nil, badValue("give either --server, or --data and --store, not both")
+	}
+	if c.config.Token == "" {
+		return nil, badValue("--server needs a token: set COUNTERFOIL_TOKEN, or token in the file of --config")
+	}
+	to, err := client.New(client.Options{URL: c.config.Server, Token: c.config.Token, UserAgent: "counterfoil/" + version().Version})
+	if err != nil {
+		return nil, err
+	}
+	return &reached{Caller: to.As(c.config.Scope, c.config.Owner), owner: c.config.Owner, close: func() error { to.Close(); return nil }}, nil
+}
+
+// reachStore opens the store in this process, and asks it as its operator.
+func (c *call) reachStore(ctx context.Context) (*reached, error) {
+	p, err := placeOf(c.config)
+	if err != nil {
+		return nil, err
+	}
+	silent := slog.New(slog.DiscardHandler)
+	// A write that fails is told by the command's own error, which knows what it means.
+	s, err := openStack(ctx, p, c.config, silent, func(int) {})
+	if err != nil {
+		return nil, err
+	}
+	owner := cmp.Or(c.config.Owner, access.DefaultOwner)
+	who, err := access.Operator(cmp.Or(c.config.Scope, access.DefaultScope), owner)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	h, err := s.server(c.config, silent)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	to, err := client.New(client.Options{URL: "http://localhost", Transport: h.Local(who), RetryFor: -1})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return &reached{Caller: to.As("", ""), owner: owner, stack: s, close: s.close}, nil
+}
+
+// asking makes a command that asks a server or a store.
+func (a *app) asking(use, short string, args cobra.PositionalArgs, run func(context.Context, *call, *reached) error) *cobra.Command {
+	return a.command(use, short, config.Place, args, func(ctx context.Context, c *call) error {
+		at, err := c.reach(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(run(ctx, c, at), at.close())
+	})
+}
+
+// post sends a POST that does no more when it is sent twice.
+func (r *reached) post(ctx context.Context, path string, body, answer any) error {
+	return r.Do(ctx, client.Request{Method: http.MethodPost, Path: path, Body: body, Again: true}, answer)
+}
+
+// once sends a POST that must not take effect twice.
+func (r *reached) once(ctx context.Context, path string, body, answer any) error {
+	return r.Do(ctx, client.Request{Method: http.MethodPost, Path: path, Body: body}, answer)
+}
+
+// get sends a GET.
+func (r *reached) get(ctx context.Context, path string, query url.Values, answer any) error {
+	return r.Do(ctx, client.Request{Method: http.MethodGet, Path: path, Query: query, Again: true}, answer)
+}
