@@ -10,7 +10,7 @@ import (
 const ProblemType = "application/problem+json"
 
 // Problem is a refusal as it goes over the wire (RFC 9457), and as a Go error. It never repeats a value of the request.
-type Problem struct {
+type Problem struct { //nolint:errname // it is called so where it comes from, RFC 9457
 	Type      string `json:"type" doc:"Where the code is explained: /problems/<code>."`
 	Title     string `json:"title" doc:"What the code means, in one sentence that never changes."`
 	Status    int    `json:"status" doc:"The HTTP status."`
@@ -45,12 +45,12 @@ type RefusedBudget struct {
 
 // RefusedFigures is where a refused budget stood at the decision.
 type RefusedFigures struct {
-	Unit      string `json:"unit"`
-	Limit     Limit  `json:"limit"`
-	Spent     uint64 `json:"spent"`
-	Held      uint64 `json:"held" doc:"Held and fenced."`
-	Remaining Limit  `json:"remaining"`
-	Amount    uint64 `json:"amount" doc:"What the request asks of it."`
+	Unit      string `json:"unit" required:"false"`
+	Limit     Limit  `json:"limit" required:"false"`
+	Spent     uint64 `json:"spent" required:"false"`
+	Held      uint64 `json:"held" required:"false" doc:"Held and fenced."`
+	Remaining Limit  `json:"remaining" required:"false"`
+	Amount    uint64 `json:"amount" required:"false" doc:"What the request asks of it."`
 	ResetsAt  Time   `json:"resets_at,omitzero" doc:"End of its window; absent for a lifetime."`
 }
 

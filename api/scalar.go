@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -144,7 +145,7 @@ func (s *Seconds) UnmarshalJSON(src []byte) error {
 	if n == 0 {
 		return canonical.Invalid("want at least 1 second")
 	}
-	*s = Seconds(n)
+	*s = Seconds(n) //nolint:gosec // at most 2^53−1
 	return nil
 }
 
@@ -274,7 +275,7 @@ func integer(src []byte) (uint64, error) {
 	if len(src) == 0 || (src[0] != '-' && (src[0] < '0' || src[0] > '9')) {
 		return 0, &canonical.Error{Kind: canonical.ErrMalformed, Reason: "want an integer"}
 	}
-	if strings.ContainsAny(string(src), "-.eE") {
+	if bytes.ContainsAny(src, "-.eE") {
 		return 0, &canonical.Error{Kind: canonical.ErrMalformed, Reason: "want an integer without sign, fraction and exponent"}
 	}
 	n, err := strconv.ParseUint(string(src), 10, 64)

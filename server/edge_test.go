@@ -19,7 +19,7 @@ func readReply(t *testing.T, c net.Conn) reply {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	must(t, err)
-	defer res.Body.Close() //nolint:errcheck // only read
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	must(t, err)
 	return reply{res.StatusCode, res.Header, string(text), res.Close}
@@ -64,7 +64,7 @@ func echoing(fn func(context.Context, *echo) error) func(*Server) {
 	}
 }
 
-func TestEachKindOfBadBodyIsRefusedAndNeverEchoed(t *testing.T) {
+func TestEachKindOfBadBodyIsRefusedAndNeverEchoed(t *testing.T) { //nolint:tparallel // what comes after the cases needs their end
 	t.Parallel()
 	r := serve(t, Limits{}, echoing(func(context.Context, *echo) error {
 		t.Error("a bad request reached its capability")
@@ -151,7 +151,7 @@ func TestEachKindOfBadBodyIsRefusedAndNeverEchoed(t *testing.T) {
 	}
 }
 
-func TestBadPathsAndQueriesAreRefused(t *testing.T) {
+func TestBadPathsAndQueriesAreRefused(t *testing.T) { //nolint:tparallel // what comes after the cases needs their end
 	t.Parallel()
 	r := serve(t, Limits{}, echoing(nil))
 	good := "/v1/echo/" + someID
@@ -294,7 +294,7 @@ func TestATokenNeedsTheRouteRole(t *testing.T) {
 	}
 }
 
-func TestALargeBodyIsRefused(t *testing.T) {
+func TestALargeBodyIsRefused(t *testing.T) { //nolint:tparallel // what comes after the cases needs their end
 	t.Parallel()
 	r := serve(t, Limits{}, echoing(nil))
 	large := `{"name":"` + strings.Repeat("x", 10<<20) + `"}`
@@ -324,7 +324,7 @@ func TestALargeBodyIsRefused(t *testing.T) {
 func TestARefusalReachesAClientThatIsStillSending(t *testing.T) {
 	t.Parallel()
 	r := serve(t, Limits{}, echoing(nil))
-	for name, head := range map[string]string{
+	for name, head := range map[string]string{ //nolint:gosec // no secret
 		"too large": "Authorization: Bearer " + r.admin + "\r\nContent-Type: application/json\r\n",
 		"no token":  "Content-Type: application/json\r\n",
 		"no type":   "Authorization: Bearer " + r.admin + "\r\n",
@@ -362,7 +362,7 @@ func TestSlowHeadersCloseTheConnection(t *testing.T) {
 	r := serve(t, Limits{HeaderTime: 100 * time.Millisecond}, nil)
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
 	must(t, err)
-	defer c.Close() //nolint:errcheck // it is closed already
+	defer c.Close()
 	_, err = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
 	must(t, err)
 	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -491,7 +491,7 @@ func TestMoreConnectionsThanAllowedWait(t *testing.T) {
 	readReply(t, first)
 	readReply(t, second)
 	third := dial()
-	defer third.Close() //nolint:errcheck // read
+	defer third.Close()
 	must(t, third.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	if n, err := third.Read(make([]byte, 1)); err == nil {
 		t.Fatalf("a third connection is served: %d bytes", n)
@@ -608,7 +608,7 @@ func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
 	}))
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
 	must(t, err)
-	defer c.Close() //nolint:errcheck // broken
+	defer c.Close()
 	_, err = io.WriteString(c, "POST /v1/echo/"+someID+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+r.admin+"\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n"+`{"name":"x"}`)
 	must(t, err)
 	<-entered

@@ -27,7 +27,7 @@ func (s *Server) healthz(x *exchange) error {
 }
 
 // notReady is the problem of a server that grants nothing, with what a probe wants to know.
-type notReady struct {
+type notReady struct { //nolint:errname // a problem on the wire, no error
 	api.Problem
 	api.Readiness
 }

@@ -86,7 +86,24 @@ func (s *Server) document() ([]byte, error) {
 		}
 		put(item, r.Method, describe(r, registry))
 	}
+	openAnswers(registry, s.routes)
 	return json.Marshal(doc)
+}
+
+// openAnswers lets answers have members that a later version adds: clients must ignore what they do not know. Requests may
+// have no others.
+func openAnswers(all huma.Registry, routes []Route) {
+	requests := newRegistry()
+	for i := range routes {
+		if routes[i].Request != nil {
+			requests.Schema(routes[i].Request, true, "")
+		}
+	}
+	for name, schema := range all.Map() {
+		if requests.Map()[name] == nil {
+			schema.AdditionalProperties = true
+		}
+	}
 }
 
 func put(item *huma.PathItem, method string, op *huma.Operation) {

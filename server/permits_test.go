@@ -62,7 +62,7 @@ func TestAPermitIsConsumedOnce(t *testing.T) {
 	r.want(t, 200, "POST", "/v1/permits/consume", consumeBody(again, `{`+call+`,"parameter_hash":"`+string(m.ParameterHash)+`"}`, ""), nil)
 }
 
-func TestEachFaultOfAPermitHasItsCode(t *testing.T) {
+func TestEachFaultOfAPermitHasItsCode(t *testing.T) { //nolint:tparallel // what comes after the cases needs their end
 	t.Parallel()
 	r := serve(t, Limits{}, nil)
 	m := r.mint(t, "")

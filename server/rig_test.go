@@ -56,6 +56,17 @@ func (l *logged) String() string {
 // serve starts a server. change, if not nil, may change it before it starts.
 func serve(t *testing.T, limits Limits, change func(*Server)) *rig {
 	t.Helper()
+	r := prepared(t, limits)
+	if change != nil {
+		change(r.server)
+	}
+	r.listen(t)
+	return r
+}
+
+// prepared makes a server that does not listen yet.
+func prepared(t testing.TB, limits Limits) *rig {
+	t.Helper()
 	r := &rig{Fixture: storetest.Memory(t), logged: &logged{}, done: make(chan error, 1)}
 	keys, err := keyring.NewMemory(keyring.Options{Clock: r.Clock, Entropy: r.Entropy}, storetest.Scope)
 	must(t, err)
@@ -66,15 +77,11 @@ func serve(t *testing.T, limits Limits, change func(*Server)) *rig {
 	must(t, err)
 	operator, err := access.Operator("default", "default")
 	must(t, err)
-	_, token, err := r.access.Create(t.Context(), operator, access.AdminGrant())
+	_, token, err := r.access.Create(context.Background(), operator, access.AdminGrant())
 	must(t, err)
 	r.admin = token.Reveal()
 	r.server, err = New(r.options(limits))
 	must(t, err)
-	if change != nil {
-		change(r.server)
-	}
-	r.listen(t)
 	return r
 }
 
@@ -150,7 +157,9 @@ func (r *rig) send(t *testing.T, method, path, body string, headers ...string) r
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	return do(t, req)
+	a := do(t, req)
+	r.documented(t, req, a)
+	return a
 }
 
 var plain = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}, CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -161,7 +170,7 @@ func do(t *testing.T, req *http.Request) reply {
 	t.Helper()
 	res, err := plain.Do(req)
 	must(t, err)
-	defer res.Body.Close() //nolint:errcheck // only read
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	must(t, err)
 	return reply{res.StatusCode, res.Header, string(text), res.Close}
@@ -195,7 +204,7 @@ func (r *rig) raw(t *testing.T, text string) reply {
 	t.Helper()
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
 	must(t, err)
-	defer c.Close() //nolint:errcheck // the answer is read already
+	defer c.Close()
 	must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	_, err = io.WriteString(c, text)
 	must(t, err)

@@ -144,7 +144,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.DrainTime)
 	defer cancel()
 	err := h.Shutdown(late)
-	<-failed
+	<-failed //nolint:errcheck // http.ErrServerClosed: the listener is closed by us
 	if err != nil {
 		_ = h.Close()
 		return errors.New("server: requests were still in progress when the time to drain was over")
