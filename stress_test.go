@@ -45,7 +45,7 @@ func TestManyWorkersPayEachOrderAtMostOnceAndNeverOverBudget(t *testing.T) {
 		for n := range 8 {
 			w := worker{
 				desk: d, caller: []counterfoil.Caller{d.ann, other.ann}[n%2], ledger: l,
-				rng: rand.New(rand.NewPCG(seed, uint64(n))), price: price, //nolint:gosec // a small number.
+				rng: rand.New(rand.NewPCG(seed, uint64(n))), price: price,
 			}
 			wg.Go(func() {
 				for range 60 {
@@ -91,7 +91,7 @@ func (w *worker) pay(order string) {
 	case b.State == counterfoil.Replay:
 		return
 	}
-	cost := uint64(w.rng.IntN(w.price + 1)) //nolint:gosec // small and positive.
+	cost := uint64(w.rng.IntN(w.price + 1))
 	switch w.rng.IntN(6) {
 	case 0: // dies before the effect
 		return
