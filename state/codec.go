@@ -153,9 +153,7 @@ func (r *Record) body(kind Kind) []byte {
 	case r.budget != nil:
 		return appendBudget(nil, r.budget)
 	case r.quota != nil:
-		b := binary.AppendUvarint(nil, r.quota.Used)
-		b = binary.AppendUvarint(b, r.quota.Allowance)
-		return binary.AppendUvarint(b, r.quota.Cap)
+		return appendQuota(nil, r.quota)
 	case r.writer != nil:
 		b := append([]byte(nil), r.writer.Instance[:]...)
 		b = appendTime(b, r.writer.Mark)
@@ -193,6 +191,12 @@ func (r *Record) decodeBody(kind Kind) (err error) {
 	}
 	r.Body = nil
 	return err
+}
+
+func appendQuota(b []byte, q *quota) []byte {
+	b = binary.AppendUvarint(b, q.Used)
+	b = binary.AppendUvarint(b, q.Allowance)
+	return binary.AppendUvarint(b, q.Cap)
 }
 
 func appendScope(b []byte, s *Scope) []byte {

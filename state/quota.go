@@ -289,7 +289,7 @@ func (d *decision) shorten(full []line) bool {
 			continue
 		}
 		for i, w := range d.writes {
-			if w.Key == o.Key && len(w.Record.Body) > FreeBodyBytes && lacks(full, meter{KindOperation, meterBytes}, w.Record) {
+			if w.Key == o.Key && len(w.Record.Body) > FreeBodyBytes && lacks(full, w.Record) {
 				n := *w.Record
 				n.Body = o.Short
 				d.writes[i].Record = &n
@@ -300,11 +300,14 @@ func (d *decision) shorten(full []line) bool {
 	return false
 }
 
-// unsweep takes back a tombstone that finds no room: its receipt stays in its
-// place.
+// unsweep takes back a tombstone that finds no room, the last of an owner who
+// has none rather than somebody else's: its receipt stays in its place.
 func (d *decision) unsweep(full []line) bool {
-	for i, w := range d.writes {
-		if w.Record != nil && w.Record.Tomb && lacks(full, meter{w.Key.Kind, meterTombs}, w.Record) {
+	for _, l := range slices.Backward(full) { // a scope's line stands before those of its owners
+		for i, w := range slices.Backward(d.writes) {
+			if l.what != meterTombs || w.Record == nil || l.in(w.Key.Kind, w.Record) == 0 {
+				continue
+			}
 			d.out.Skipped[slices.IndexFunc(d.batch.Ops, func(op Op) bool { return op.target() == w.Key })] = true
 			d.writes = slices.Delete(d.writes, i, i+1)
 			return true
@@ -313,11 +316,9 @@ func (d *decision) unsweep(full []line) bool {
 	return false
 }
 
-// lacks reports whether a full line is one that r is counted in.
-func lacks(full []line, m meter, r *Record) bool {
-	return slices.ContainsFunc(full, func(l line) bool {
-		return l.meter == m && (l.owner == OwnerTag{} || l.owner == r.OwnerTag)
-	})
+// lacks reports whether r is a receipt that a full line counts the bytes of.
+func lacks(full []line, r *Record) bool {
+	return slices.ContainsFunc(full, func(l line) bool { return l.what == meterBytes && l.in(KindOperation, r) > 0 })
 }
 
 // growing finds the op that a full line refuses: the first that adds to it.

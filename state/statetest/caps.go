@@ -122,20 +122,22 @@ func (t *trial) checkCaps() {
 // makeDo keeps a receipt in its short form, or leaves a receipt that a sweep
 // would have made a tombstone of.
 func (t *trial) makeDo(full map[counted]bool) bool {
-	short := func(key state.Key, what string) bool {
-		return slices.ContainsFunc(weigh(key.Kind, t.after[key]), func(w weight) bool { return w.what == what && full[w.counted] })
+	lacks := func(key state.Key, what string, owners bool) bool {
+		return slices.ContainsFunc(weigh(key.Kind, t.after[key]), func(w weight) bool {
+			return w.what == what && full[w.counted] && (!owners || w.owner != state.OwnerTag{})
+		})
 	}
-	for i, op := range t.b.Ops {
-		switch o := op.(type) {
-		case state.Settle:
-			if short(o.Key, "bytes") {
-				f := *t.after[o.Key]
-				f.Body = string(o.Short)
-				t.after[o.Key] = &f
-				return true
-			}
-		case state.Sweep:
-			if short(o.Key, "tombstones") {
+	for _, op := range t.b.Ops {
+		if o, ok := op.(state.Settle); ok && lacks(o.Key, "bytes", false) {
+			f := *t.after[o.Key]
+			f.Body = string(o.Short)
+			t.after[o.Key] = &f
+			return true
+		}
+	}
+	for _, owners := range []bool{true, false} {
+		for i, op := range slices.Backward(t.b.Ops) {
+			if o, ok := op.(state.Sweep); ok && lacks(o.Key, "tombstones", owners) {
 				delete(t.after, o.Key)
 				t.a.Skipped[i] = true
 				return true
