@@ -150,3 +150,13 @@ func createFile(_ context.Context, dir string, o Options) error {
 func openFile(_ context.Context, dir string, o Options) (engine.Engine, error) {
 	return pebble.Open(dir, pebble.Options{Clock: o.Clock, Logger: o.Log, Exit: o.Exit})
 }
+
+// Holder tells which process has the store open that err says is in use: its id, 0 if that is not known, and the address
+// at which it serves, "" if it is no server. It reports false if err says no such thing.
+func Holder(err error) (pid int, addr string, ok bool) {
+	var locked *pebble.LockedError
+	if !errors.As(err, &locked) {
+		return 0, "", false
+	}
+	return locked.PID, locked.Addr, true
+}

@@ -40,6 +40,8 @@ func Main(args []string, p Process) int {
 	root.SetErr(p.Err)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// A second signal ends the program at once, unless a command takes signals itself.
+	context.AfterFunc(ctx, stop)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return int(Done)
@@ -92,6 +94,7 @@ var commands = []func(*app) *cobra.Command{
 	(*app).initCommand,
 	(*app).operationCommand,
 	(*app).permitCommand,
+	(*app).runCommand,
 	(*app).serveCommand,
 	(*app).versionCommand,
 }

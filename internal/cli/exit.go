@@ -48,17 +48,31 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() + "; see '" + e.program + " --help'" }
 func (e *usageError) Unwrap() error { return e.err }
 
-// exitError is an error that knows its exit code.
+// exitError is an error that knows its exit code, and says itself what to do.
 type exitError struct {
-	code Code
-	err  error
+	code  Code
+	err   error
+	cause error // not shown, or nil
 }
 
+// Error says what is wrong, and what to do.
 func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
+
+// Unwrap gives what is beneath.
+func (e *exitError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.err}
+	}
+	return []error{e.err, e.cause}
+}
 
 func exit(code Code, format string, args ...any) error {
-	return &exitError{code, fmt.Errorf(format, args...)}
+	return &exitError{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// instead says an error in other words.
+func instead(cause error, code Code, format string, args ...any) error {
+	return &exitError{code: code, err: fmt.Errorf(format, args...), cause: cause}
 }
 
 // badValue is a value on the command line that is never accepted.
@@ -167,8 +181,12 @@ func (a *app) report(err error) Code {
 		row, _ := p.Code.Info()
 		f.Code, f.Do, f.Refuse = p.Code, row.Do, p
 	}
+	var said *exitError
 	var exceeded *budget.ExceededError
-	if errors.As(err, &exceeded) {
+	switch {
+	case errors.As(err, &said):
+		f.Error, f.Do = oneLine(said.Error()), ""
+	case errors.As(err, &exceeded):
 		f.Error, f.Do = "budget_exceeded: "+strings.TrimPrefix(exceeded.Error(), "budget: "), "Ask for less, or raise the limit."
 		if wait := client.RetryAfter(err); wait > 0 {
 			f.Do = "Ask for less, raise the limit, or try again in " + wait.String() + "."

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/client"
+	"github.com/counterfoil/counterfoil/engine/open"
 	"github.com/counterfoil/counterfoil/internal/config"
 )
 
@@ -51,8 +53,7 @@ func (c *call) reachStore(ctx context.Context) (*reached, error) {
 		return nil, err
 	}
 	silent := slog.New(slog.DiscardHandler)
-	// A write that fails is told by the command's own error, which knows what it means.
-	s, err := openStack(ctx, p, c.config, silent, func(int) {})
+	s, err := openSoon(ctx, p, c.config, silent)
 	if err != nil {
 		return nil, err
 	}
@@ -96,4 +97,23 @@ func (r *reached) once(ctx context.Context, path string, body, answer any) error
 // get sends a GET.
 func (r *reached) get(ctx context.Context, path string, query url.Values, answer any) error {
 	return r.Do(ctx, client.Request{Method: http.MethodGet, Path: path, Query: query, Again: true}, answer)
+}
+
+// How long another command that has the store open is waited for, and how often it is looked at.
+const (
+	lockFor   = 10 * time.Second
+	lockEvery = 20 * time.Millisecond
+)
+
+// openSoon opens a store, and waits a while if another command has it open. A server is not waited for.
+func openSoon(ctx context.Context, p place, c *config.Config, log *slog.Logger) (*stack, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockFor)
+	defer cancel()
+	for {
+		// A write that fails is told by the command's own error, which knows what it means.
+		s, err := openStack(ctx, p, c, log, func(int) {})
+		if _, addr, locked := open.Holder(err); !locked || addr != "" || pause(ctx, lockEvery) != nil {
+			return s, err
+		}
+	}
 }
