@@ -195,7 +195,7 @@ var codes = []CodeInfo{
 	{
 		Code: BudgetUnknown, Statuses: []int{http.StatusNotFound}, Title: "There is no such budget",
 		Meaning: "A budget that is named was never defined in this scope, or was closed. Nothing was taken from any.",
-		Do:      "Define the budget first.",
+		Do:      "Define the budget first. `pointer` names the place in the body, if it is there.", Members: []string{"pointer"},
 	},
 	{
 		Code: PermitReplayed, Statuses: []int{http.StatusConflict}, Title: "The permit was used before",

@@ -19,7 +19,7 @@ type Problem struct { //nolint:errname // it is called so where it comes from, R
 	Code      Code   `json:"code" doc:"The code: what a program should look at."`
 	Retryable bool   `json:"retryable" doc:"Whether the same request may be sent again with a hope of another answer."`
 
-	Pointer string          `json:"pointer,omitzero" doc:"malformed, invalid: JSON pointer (RFC 6901) to the place in the body."`
+	Pointer string          `json:"pointer,omitzero" doc:"malformed, invalid, budget_unknown: JSON pointer (RFC 6901) to the place in the body."`
 	Field   string          `json:"field,omitzero" doc:"permit_binding_mismatch: which field differs." enum:"subject,capability,server,tool,request_id,parameter_hash"`
 	Refused []RefusedBudget `json:"refused,omitzero" doc:"budget_exceeded: every budget that is in the way."`
 	Digest  Digest          `json:"digest,omitzero" doc:"receipt_not_retained: SHA-256 of the receipt's body."`

@@ -162,7 +162,7 @@ func (s *Server) spend(ctx context.Context, who *access.Principal, req *api.Spen
 	}
 	done, err := s.core.Budgets.Spend(ctx, budget.SpendParams{Scope: who.Scope, Owner: who.Owner, RequestID: string(req.RequestID), Entries: entries})
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, inEntries(err, "/entries", req.Entries)
 	}
 	return created(done.Repeated), &api.SpendAnswer{
 		SpendID: api.Digest(done.ID), Remaining: smallest(who, done.Budgets), Budgets: figuresOf(who, done.Budgets), Repeated: done.Repeated,

@@ -113,7 +113,10 @@ func TestASpendFitsEveryBudgetOrNone(t *testing.T) {
 	if p.Retryable || len(p.Refused) != 1 || p.Refused[0].Budget != "acme/s1" || p.Refused[0].Amount != 7 || p.Refused[0].Spent != 4 {
 		t.Fatalf("%+v", p)
 	}
-	wantProblem(t, r.send(t, "POST", "/v1/spends", `{"request_id":"req-2","entries":[{"budget":"nobody","amount":7}]}`), 404, api.BudgetUnknown)
+	p = wantProblem(t, r.send(t, "POST", "/v1/spends", `{"request_id":"req-2","entries":[{"budget":"acme","amount":1},{"budget":"nobody","amount":7}]}`), 404, api.BudgetUnknown)
+	if p.Pointer != "/entries/1/budget" {
+		t.Fatalf("%+v", p)
+	}
 	var b api.Budget
 	r.want(t, 200, "GET", "/v1/budgets/acme", "", &b)
 	if b.Spent != 4 {

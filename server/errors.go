@@ -60,7 +60,7 @@ var meanings = []struct {
 	{operation.ErrInvalid, api.Invalid, ""},
 
 	{budget.ErrDiffers, api.BudgetDiffers, "unit, window and parent are fixed; one of them differs"},
-	{budget.ErrBudgetUnknown, api.BudgetUnknown, ""},
+	{budget.ErrBudgetUnknown, api.BudgetUnknown, budgetUnknown},
 	{budget.ErrRequestIDReused, api.RequestIDReused, "the request id was used for another request"},
 	{budget.ErrRefunded, api.RequestIDReused, "this was spent and refunded, and is not revived"},
 	{budget.ErrSpendUnknown, api.NotFound, "there is no such spend"},

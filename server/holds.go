@@ -39,7 +39,7 @@ func (s *Server) hold(ctx context.Context, who *access.Principal, req *api.HoldR
 		Scope: who.Scope, Owner: who.Owner, RequestID: string(req.RequestID), Entries: entries, TTL: req.TTL.Duration(),
 	})
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, inEntries(err, "/entries", req.Entries)
 	}
 	return created(held.Repeated), &api.HoldAnswer{
 		HoldID: api.Digest(held.ID), ExpiresAt: timeOf(held.ExpiresAt), Budgets: figuresOf(who, held.Budgets), Repeated: held.Repeated,

@@ -52,7 +52,7 @@ func (s *Server) begin(ctx context.Context, who *access.Principal, req *api.Begi
 	}
 	begun, err := s.caller(who).Begin(ctx, params)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, inEntries(err, "/spend", req.Spend)
 	}
 	answer := &api.BeginAnswer{
 		State:     string(begun.State),

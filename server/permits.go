@@ -61,17 +61,19 @@ func (s *Server) mint(ctx context.Context, who *access.Principal, req *api.MintR
 		},
 		TTL: req.TTL.Duration(),
 	}
+	var entries []api.Entry
 	if req.Hold != nil {
+		entries = req.Hold.Entries
 		if !who.Allows(access.Spend) {
 			return 0, nil, api.NewProblem(api.Forbidden, "a mint with a hold also needs the role spend")
 		}
-		if params.Hold, err = entriesOf(who, req.Hold.Entries); err != nil {
+		if params.Hold, err = entriesOf(who, entries); err != nil {
 			return 0, nil, err
 		}
 	}
 	done, err := s.caller(who).Authorize(ctx, params)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, inEntries(err, "/hold/entries", entries)
 	}
 	answer := &api.MintAnswer{
 		Permit: done.Permit, ParameterHash: hash, ExpiresAt: timeOf(done.ExpiresAt), HoldID: api.Digest(done.HoldID), Repeated: done.Repeated,

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"errors"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/counterfoil/counterfoil/access"
@@ -42,6 +45,24 @@ func charged(who *access.Principal, given []api.Entry) ([]budget.Entry, error) {
 	}
 	return budget.Sum(entries, always)
 }
+
+// inEntries says which of the entries names a budget that nobody defined. Any other error stays as it is.
+func inEntries(err error, pointer string, entries []api.Entry) error {
+	var unknown *budget.UnknownError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	p := api.NewProblem(api.BudgetUnknown, budgetUnknown)
+	for i, e := range entries {
+		if slices.Contains(unknown.Budgets, string(e.Budget)) {
+			p.Pointer = pointer + "/" + strconv.Itoa(i) + "/budget"
+			break
+		}
+	}
+	return p
+}
+
+const budgetUnknown = "nobody defined this budget, or it was closed"
 
 // figuresOf shows the budgets that the principal may see. Ancestors beyond are left out: they count along, but their
 // figures are others'.
