@@ -225,7 +225,7 @@ func (b *Budgets) extend(ctx context.Context, p ExtendParams) (Extended, error) 
 	if err := refusedWhole(&out, state.Recovering, state.Stale); err != nil {
 		return Extended{}, err
 	}
-	if err := h.refused(&out, 0, len(ops)); err != nil {
+	if err := h.refused(&out, 0, len(ops), h.rec.Token); err != nil {
 		return Extended{}, err
 	}
 	return Extended{}, unexpected(&out)

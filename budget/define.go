@@ -50,8 +50,8 @@ type Defined struct {
 	Created bool // it was not there before
 }
 
-// Define makes a budget, or changes the limit of the one that is there. Its refusals are [ErrDiffers], and
-// [ErrBudgetUnknown] of a parent that nobody defined. A lower limit takes back nothing: it only refuses what is asked from
+// Define makes a budget, or changes the limit of the one that is there. Its refusals are [ErrDiffers], also
+// if its parent was closed since, and [ErrBudgetUnknown] of a parent that nobody defined. A lower limit takes back nothing: it only refuses what is asked from
 // then on.
 func (b *Budgets) Define(ctx context.Context, p DefineParams) (Defined, error) {
 	put := state.PutBudget{
@@ -69,6 +69,8 @@ func (b *Budgets) Define(ctx context.Context, p DefineParams) (Defined, error) {
 			return Defined{}, fmt.Errorf("%w: its parent counts %s", ErrDiffers, r.Figures.Unit)
 		case r.Reason == state.Differs:
 			return Defined{}, ErrDiffers
+		case r.Reason == state.BudgetGone:
+			return Defined{}, fmt.Errorf("%w: its parent was closed since, and what it counts in cannot be had back", ErrDiffers)
 		}
 	}
 	if !out.Applied {

@@ -75,7 +75,7 @@ func (b *Budgets) fencing(ctx context.Context, h *held, token state.Token, p Fen
 		m.Give, m.GiveAmount = state.Bucket{Kind: state.BucketFenced}, m.TakeAmount
 	})...)
 	part.read = func(out *state.Outcome, at int) (Result, error) {
-		if err := h.refused(out, at, len(part.Ops)); err != nil {
+		if err := h.refused(out, at, len(part.Ops), token); err != nil {
 			return Result{}, err
 		}
 		return Result{Budgets: moved(out, at+1, len(part.Ops)-1)}, nil

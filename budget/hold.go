@@ -28,8 +28,8 @@ type HoldParams struct {
 // HoldPermit is what a hold that is made for a permit has from it.
 type HoldPermit struct {
 	Wire []byte // the signed permit, at most [MaxPermit] bytes; kept, to be given again, while the hold is open
-	// Expires is the end of permit and hold: whole seconds. The budgets may count the hold up to 1 % longer if the permit
-	// lives for more than 400 s.
+	// Expires is the end of permit and hold: whole seconds. The budgets may count the hold up to 1/64 of the time to live
+	// longer, if that is more than 300 s.
 	Expires time.Time
 	Token   state.Token  // only what names it fences the hold
 	Request state.Digest // of all that was asked for; another request under the same id is refused
@@ -112,14 +112,17 @@ func (p *HoldParams) ends(now int64) (expires, until int64, err error) {
 	return expires, permitUntil(now, expires), nil
 }
 
+// exactPermit is up to how long a permit may live for the buckets of its hold to end with it, in ms.
+const exactPermit = 300_000
+
 // permitUntil is when the buckets of a hold end that expires with a permit. Permits end at whole seconds; so that a
-// budget's list of buckets stays short, those that live for more than 400 s share buckets: the end is rounded up to a
-// multiple of the largest power of two of seconds ≤ 1/200 of the time to live.
+// budget's list of buckets stays short, those that live for more than 300 s share buckets: the end is rounded up to a
+// multiple of the largest power of two of seconds ≤ 1/64 of the time to live.
 func permitUntil(now, expires int64) int64 {
-	step := int64(1000)
-	if n := (expires - now) / 200_000; n > 1 {
-		step <<= bits.Len64(uint64(n)) - 1 //nolint:gosec // positive.
+	if expires-now <= exactPermit {
+		return expires
 	}
+	step := int64(1000) << (bits.Len64(uint64((expires-now)/64_000)) - 1) //nolint:gosec // positive.
 	return (expires + step - 1) / step * step
 }
 

@@ -3,6 +3,7 @@ package budget
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -70,6 +71,13 @@ type plan struct {
 // not there.
 func (b *Budgets) spread(ctx context.Context, scope string, entries []Entry) (plan, error) {
 	lines, err := b.lines(ctx, scope, entries)
+	if errors.Is(err, ErrBudgetUnknown) {
+		// What is remembered may be out of date: no budget is unknown but by what is stored.
+		for name := range lines {
+			b.lineage.forget(budgetKey(scope, name))
+		}
+		lines, err = b.lines(ctx, scope, entries)
+	}
 	if err != nil {
 		return plan{}, err
 	}
@@ -126,7 +134,8 @@ func above(lines map[string]line, name string) int {
 	return n
 }
 
-// lines looks up the budgets that entries name and all above them, a level at a time.
+// lines looks up the budgets that entries name and all above them, a level at a time. With an [*UnknownError] it gives those
+// that were found.
 func (b *Budgets) lines(ctx context.Context, scope string, entries []Entry) (map[string]line, error) {
 	lines := make(map[string]line, len(entries)+4)
 	level := make(map[string]state.Version, len(entries))
@@ -156,7 +165,7 @@ func (b *Budgets) lines(ctx context.Context, scope string, entries []Entry) (map
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return nil, &UnknownError{Budgets: slices.Compact(unknown)}
+		return lines, &UnknownError{Budgets: slices.Compact(unknown)}
 	}
 	return lines, nil
 }

@@ -20,10 +20,17 @@ const (
 type rig struct {
 	*storetest.Fixture
 	*budget.Budgets
-	t testing.TB
+	t failer
 }
 
-func newRig(t testing.TB, f *storetest.Fixture) *rig {
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func newRig(t failer, f *storetest.Fixture) *rig {
 	return &rig{Fixture: f, Budgets: budget.New(f.Store, budget.Options{}), t: t}
 }
 

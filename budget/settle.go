@@ -137,7 +137,7 @@ func (h *held) settling(token state.Token, capture *[]Entry, void bool, now int6
 		})...)
 	}
 	part.read = func(out *state.Outcome, at int) (Result, error) {
-		if err := h.refused(out, at, len(part.Ops)); err != nil {
+		if err := h.refused(out, at, len(part.Ops), token); err != nil {
 			return Result{}, err
 		}
 		res := Result{Budgets: moved(out, at+1, len(part.Ops)-1)}
@@ -162,9 +162,9 @@ func (h *held) given(capture *[]Entry, void bool) state.Digest {
 	return digest("capture", *capture, state.Digest{})
 }
 
-// refused gives the refusal of a part whose first op, at index at, is about the hold; nil if neither it nor its moves were
-// refused.
-func (h *held) refused(out *state.Outcome, at, n int) error {
+// refused gives the refusal of a part whose first op, at index at, is about the hold and carries token; nil if neither it
+// nor its moves were refused.
+func (h *held) refused(out *state.Outcome, at, n int, token state.Token) error {
 	if r, ok := out.Refused(at); ok {
 		switch r.Reason {
 		case state.Absent:
@@ -179,7 +179,7 @@ func (h *held) refused(out *state.Outcome, at, n int) error {
 		case state.NotPending:
 			return ErrHoldSettled
 		case state.NotHolder:
-			return notHolder(h.key, r.Record)
+			return h.notHeld(token, r.Record)
 		}
 	}
 	for _, r := range out.Refusals {
@@ -196,19 +196,17 @@ func (h *held) refused(out *state.Outcome, at, n int) error {
 	return nil
 }
 
-// notHolder says what became of a hold whose token has changed.
-func notHolder(key state.Key, rec *state.Record) error {
-	if rec == nil {
+// notHeld says why a token is not the hold's: it never was, or the hold has changed since it was read.
+func (h *held) notHeld(token state.Token, rec *state.Record) error {
+	if token != h.rec.Token || rec == nil {
 		return ErrNotHolder
 	}
-	h, err := holdOf(key, rec)
+	now, err := holdOf(h.key, rec)
 	switch {
 	case err != nil:
 		return err
-	case h.stage == stageFenced || h.stage == stageBare:
-		return ErrHoldFenced
-	case h.stage != stageOpen:
-		return ErrHoldSettled
+	case now.stage == stageOpen:
+		return changedError{}
 	}
-	return ErrNotHolder
+	return now.notOpen()
 }

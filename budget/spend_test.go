@@ -684,3 +684,21 @@ func spendToken(r *rig, id string) state.Token {
 	r.must(err)
 	return recs[0].Token
 }
+
+// TestNoBudgetIsUnknownByWhatIsRemembered closes and defines a line of budgets anew on one store, while the other remembers
+// a part of the old one.
+func TestNoBudgetIsUnknownByWhatIsRemembered(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *rig) {
+		second := &rig{Fixture: r.Fixture, Budgets: budget.New(r.Second(), budget.Options{}), t: t}
+		r.define("org", 10, "")
+		r.define("org/a", 10, "org")
+		second.mustSpend("s", "org/a", 1)
+		r.close("org")
+		r.define("org", 10, "")
+		second.mustSpend("t", "org", 1) // remembers the new org and the old org/a
+		r.define("org/a", 10, "org")
+		second.mustSpend("u", "org/a", 1)
+		r.stands("org", 2, 0)
+	})
+}
