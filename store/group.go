@@ -24,7 +24,9 @@ type scope struct {
 	mark     int64      // the last time that was decided on, ms
 	slot     uint16     // of this instance's writer record, if held
 	held     bool
-	attempts []attempt // commits whose outcome is not known
+	attempts []attempt     // commits whose outcome is not known
+	acked    state.Version // of the last commit that was acknowledged
+	lineage  string        // of the data when it was last read, "" before and where there is none
 	cache    map[state.Key]cached
 }
 
@@ -252,6 +254,8 @@ type transaction struct {
 	version state.Version // of the last decision, zero if it writes nothing
 	place   seat
 	settled []result // of an earlier attempt that turned out to be applied
+	// settledAs is the version of that attempt.
+	settledAs state.Version
 }
 
 // run commits the group. An error is everybody's.
@@ -347,7 +351,11 @@ func (t *transaction) applied() {
 	if !t.version.IsZero() || t.settled != nil {
 		t.scope.attempts = nil
 	}
+	if t.settled != nil {
+		t.scope.acked = t.settledAs
+	}
 	if !t.version.IsZero() && t.settled == nil {
+		t.scope.acked = t.version
 		// Only what a writer record says too: the witness must never be ahead of the engine.
 		t.store.time.advance(t.now)
 	}
@@ -389,6 +397,10 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 		return engine.Plan{}, err
 	}
 	view := t.view(snap)
+	moved, more := t.lineage(view, snap.Lineage)
+	if more != nil {
+		return engine.Plan{More: more}, nil
+	}
 	w, more, err := t.seat(view, snap.Now)
 	if err != nil || more != nil {
 		return engine.Plan{More: more}, err
@@ -410,6 +422,13 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 				order = append(order, w.Key)
 			}
 			dirty[w.Key] = w.Record
+		}
+	}
+	if moved != nil {
+		rec, _, _ := view.Get(state.ScopeKey(sc.name))
+		write([]state.Write{{Key: state.ScopeKey(sc.name), Record: rec.WithScope(*moved, version, t.now)}})
+		if moved.Quarantine != "" && rec.Scope().Quarantine == "" {
+			s.options.Log.Error("a scope is in quarantine", "scope", sc.name, "reason", moved.Quarantine)
 		}
 	}
 	var need []state.Key

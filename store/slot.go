@@ -104,7 +104,7 @@ func (t *transaction) unused(view *state.View, slot uint16) (seat, []state.Key, 
 func (t *transaction) settle(found state.Version) {
 	for _, a := range t.scope.attempts {
 		if a.version == found && &a.group[0] == &t.group[0] {
-			t.settled = a.results
+			t.settled, t.settledAs = a.results, a.version
 		}
 	}
 }
