@@ -147,6 +147,7 @@ var permitCodes = map[permit.Reason]api.Code{
 	permit.ReasonUnsupportedSchema: api.PermitUnsupportedSchema,
 	permit.ReasonExpired:           api.PermitExpired,
 	permit.ReasonNotYetValid:       api.PermitNotYetValid,
+	permit.ReasonBindingMismatch:   api.PermitBindingMismatch,
 	permit.ReasonInvalidSignature:  api.PermitSignatureInvalid,
 	permit.ReasonReplayed:          api.PermitReplayed,
 	permit.ReasonRevoked:           api.PermitRevoked,

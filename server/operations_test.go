@@ -89,7 +89,8 @@ func TestABeginSentAgainWithItsTokenIsTheSameGrant(t *testing.T) {
 func TestALostOperationIsUnknownUntilResolved(t *testing.T) {
 	t.Parallel()
 	r := serve(t, Limits{}, nil)
-	for outcome, state := range map[string]string{"happened": "settled", "did_not_happen": "aborted"} {
+	for _, c := range [][2]string{{"happened", "settled"}, {"did_not_happen", "aborted"}} {
+		outcome, state := c[0], c[1]
 		body := strings.Replace(order, "order-1", outcome, 1) + `,"lease_seconds":10}`
 		b := r.begin(t, body)
 		path := "/v1/operations/" + string(b.Operation.ID)
