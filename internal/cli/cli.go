@@ -88,14 +88,20 @@ func (a *app) root() *cobra.Command {
 
 // commands are all commands, in the order of the alphabet.
 var commands = []func(*app) *cobra.Command{
+	(*app).backupCommand,
 	(*app).budgetCommand,
 	(*app).challengeCommand,
+	(*app).clockCommand,
 	(*app).epochCommand,
 	(*app).initCommand,
+	(*app).keyCommand,
 	(*app).operationCommand,
 	(*app).permitCommand,
+	(*app).recoverCommand,
 	(*app).runCommand,
+	(*app).scopeCommand,
 	(*app).serveCommand,
+	(*app).tokenCommand,
 	(*app).versionCommand,
 }
 

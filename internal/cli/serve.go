@@ -88,7 +88,16 @@ func (c *call) serve(ctx context.Context, s *stack, log *slog.Logger) error {
 	if err := c.greet(s, address); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return h.Serve(ctx, l)
+	keys, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		(&rotation{stack: s}).follow(keys, log)
+	}()
+	err = h.Serve(ctx, l)
+	stop()
+	<-followed
+	return err
 }
 
 // listen opens the address of --listen, with TLS if a certificate is given.

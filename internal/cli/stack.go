@@ -84,13 +84,7 @@ func (p place) engineOptions(c *config.Config, log *slog.Logger, exit func(int))
 
 // openStack opens the store at a place. exit is called after a write failed for good.
 func openStack(ctx context.Context, p place, c *config.Config, log *slog.Logger, exit func(int)) (*stack, error) {
-	if p.location.Forgets() {
-		return nil, fmt.Errorf("%w: memory: holds nothing from one command to the next; only 'counterfoil serve --init' makes one", engine.ErrNoStore)
-	}
-	keys, err := keyring.Open(p.keys, keyring.Options{})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, keyring.ErrMissing) {
-		return nil, p.noStore(err)
-	}
+	keys, err := p.openKeys()
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +99,16 @@ func openStack(ctx context.Context, p place, c *config.Config, log *slog.Logger,
 	return assemble(p, c, e, s, keys, log)
 }
 
-// noStore says what is missing where the keys are.
-func (p place) noStore(err error) error {
-	if _, stat := os.Lstat(p.dir); errors.Is(stat, fs.ErrNotExist) {
-		return fmt.Errorf("%w at %s: create it with 'counterfoil init --data %s'", engine.ErrNoStore, p.dir, p.dir)
+// openKeys opens the keys of a store that outlives its process.
+func (p place) openKeys() (*keyring.Keyring, error) {
+	if p.location.Forgets() {
+		return nil, fmt.Errorf("%w: memory: holds nothing from one command to the next; only 'counterfoil serve --init' makes one", engine.ErrNoStore)
 	}
-	return err
+	keys, err := keyring.Open(p.keys, keyring.Options{})
+	if _, stat := os.Lstat(p.dir); err != nil && errors.Is(stat, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w at %s: create it with 'counterfoil init --data %s'", engine.ErrNoStore, p.dir, quote(p.dir))
+	}
+	return keys, err
 }
 
 // assemble puts the capabilities on a store.
