@@ -35,13 +35,20 @@ func (a *actor) Authorize(ctx context.Context, p AuthorizeParams) (Authorization
 	if err != nil {
 		return Authorization{}, err
 	}
-	minted, err := permit.Remint(held.Permit)
-	if err != nil {
-		return Authorization{}, err
+	return authorization(held, part)
+}
+
+// authorization gives the permit that the hold was made for: that of an earlier mint, if there was one.
+func authorization(held budget.Held, part *permit.MintPart) (Authorization, error) {
+	a := Authorization{Permit: part.Permit, ExpiresAt: part.ExpiresAt, HoldID: held.ID, Budgets: held.Budgets, Repeated: held.Repeated}
+	if held.Repeated {
+		minted, err := permit.Remint(held.Permit)
+		if err != nil {
+			return Authorization{}, err
+		}
+		a.Permit, a.ExpiresAt = minted.Permit, minted.ExpiresAt
 	}
-	return Authorization{
-		Permit: minted.Permit, ExpiresAt: minted.ExpiresAt, HoldID: held.ID, Budgets: held.Budgets, Repeated: held.Repeated,
-	}, nil
+	return a, nil
 }
 
 // Check verifies a permit, and that the hold that it carries is open, and uses nothing up.
