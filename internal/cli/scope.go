@@ -106,12 +106,12 @@ type capFlag struct {
 
 func (v *scopeCapsView) flags() []capFlag {
 	return []capFlag{
-		{"live", "live records of each kind", &v.Live, func(c *state.Caps) *uint64 { return &c.Live }},
-		{"owner-live", "live records of each kind and owner", &v.OwnerLive, func(c *state.Caps) *uint64 { return &c.OwnerLive }},
-		{"tombstones", "tombstones of operations", &v.Tombstones, func(c *state.Caps) *uint64 { return &c.Tombstones }},
-		{"owner-tombstones", "tombstones of one owner's operations", &v.OwnerTombstones, func(c *state.Caps) *uint64 { return &c.OwnerTombstones }},
-		{"bytes", "bytes of receipts, together", &v.Bytes, func(c *state.Caps) *uint64 { return &c.Bytes }},
-		{"owner-bytes", "bytes of one owner's receipts", &v.OwnerBytes, func(c *state.Caps) *uint64 { return &c.OwnerBytes }},
+		{"max-live", "live records of each kind", &v.Live, func(c *state.Caps) *uint64 { return &c.Live }},
+		{"max-owner-live", "live records of each kind and owner", &v.OwnerLive, func(c *state.Caps) *uint64 { return &c.OwnerLive }},
+		{"max-tombstones", "tombstones of operations", &v.Tombstones, func(c *state.Caps) *uint64 { return &c.Tombstones }},
+		{"max-owner-tombstones", "tombstones of one owner's operations", &v.OwnerTombstones, func(c *state.Caps) *uint64 { return &c.OwnerTombstones }},
+		{"max-bytes", "bytes of receipts, together", &v.Bytes, func(c *state.Caps) *uint64 { return &c.Bytes }},
+		{"max-owner-bytes", "bytes of one owner's receipts", &v.OwnerBytes, func(c *state.Caps) *uint64 { return &c.OwnerBytes }},
 	}
 }
 
