@@ -22,6 +22,7 @@ const (
 type rig struct {
 	testing.TB
 	*statetest.Plain
+	commit int // of the batches that make their own ids
 }
 
 // newRig makes a scope for three store instances.
@@ -36,7 +37,7 @@ func newRig(t testing.TB) *rig {
 
 func emptyRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t, statetest.NewPlain()}
+	r := &rig{TB: t, Plain: statetest.NewPlain()}
 	r.Now = start
 	return r
 }
