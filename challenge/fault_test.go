@@ -160,6 +160,50 @@ func (f *faulty) check(issue challenge.IssueParams, consume challenge.ConsumePar
 	}
 }
 
+// Whoever comes first after a fault, the caller again with its token or another: one of them has consumed the challenge,
+// and the caller alone if it was answered during the fault.
+func TestAfterAnyFaultAChallengeIsConsumedByOneCaller(t *testing.T) {
+	t.Parallel()
+	for name, failure := range failures {
+		for _, first := range []state.Token{{1}, {2}} {
+			t.Run(fmt.Sprintf("%s/caller %d first", name, first[0]), func(t *testing.T) {
+				t.Parallel()
+				f := newFaulty(t)
+				i, err := f.Issue(t.Context(), issueParams())
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := consumeParams(i)
+				p.Token = state.Token{1}
+				f.engine.Next(failure)
+				_, fault := f.Consume(t.Context(), p)
+				f.engine.Plan(nil)
+				if _, err := f.engine.Deliver(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if f.store.Health().Latched != nil {
+					f.restart()
+				}
+				granted := map[state.Token]bool{}
+				for _, token := range []state.Token{first, {3 - first[0]}, first, {3 - first[0]}} {
+					p.Token = token
+					switch _, err := f.Consume(t.Context(), p); {
+					case err == nil:
+						granted[token] = true
+					case !errors.Is(err, challenge.ErrAlreadyConsumed):
+						t.Fatal(err)
+					case granted[token]:
+						t.Fatal("a grant was taken back")
+					}
+				}
+				if len(granted) != 1 || fault == nil && !granted[state.Token{1}] {
+					t.Fatalf("granted to %v; during the fault the answer was %v", granted, fault)
+				}
+			})
+		}
+	}
+}
+
 // An engine that cannot be read says nothing about a challenge.
 func TestAStoreOutOfReachIsNoAnswer(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,10 @@ package permit
 
 import (
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/counterfoil/counterfoil/state"
 )
 
 // Reason says why a permit was not accepted. The set is closed; its values are part of the interface.
@@ -160,5 +163,5 @@ func ReasonOf(err error) (Reason, bool) {
 }
 
 // ErrInvalid is a permit that cannot be issued as asked: an empty or over-long binding, a TTL out of range, an unusable
-// key.
-var ErrInvalid = errors.New("permit: invalid")
+// key. It wraps [state.ErrInvalid].
+var ErrInvalid = fmt.Errorf("permit: %w", state.ErrInvalid)

@@ -356,6 +356,31 @@ func TestACallerWhoLeavesDuringTheCommitLearnsTheOutcomeByItsToken(t *testing.T)
 	}
 }
 
+// A permit that expires on the way to the deciding step is expired, for a check too.
+func TestAPermitThatExpiresOnTheWayIsExpired(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	for name, call := range map[string]func(wire []byte) error{
+		"consume": func(wire []byte) error { _, err := f.Consume(t.Context(), useOf(wire)); return err },
+		"check": func(wire []byte) error {
+			_, err := f.Check(t.Context(), permit.CheckParams{Scope: storetest.Scope, Permit: wire, Expected: theCall})
+			return err
+		},
+	} {
+		wire := f.mint()
+		f.engine.Plan(func(_ string, n int) enginetest.Failure {
+			if n == 0 {
+				f.clock.Advance(permit.DefaultTTL)
+			}
+			return enginetest.None
+		})
+		if err := call(wire); !errors.Is(err, permit.ErrExpired) {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.engine.Plan(nil)
+	}
+}
+
 func TestWithoutRandomnessNothingIsMintedOrDrawn(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
@@ -402,8 +427,9 @@ func TestASteppedClockIsRefused(t *testing.T) {
 	f.consumes(wire)
 	f.Clock.Advance(time.Minute)
 	f.refuses(permit.ErrExpired, useOf(wire))
+	f.consumes(f.mint())
 	fresh := f.mint()
-	f.Clock.Step(-time.Minute) // absorbed: the store's time does not go back
+	f.Clock.Step(-time.Minute) // absorbed: the time of what was decided does not go back
 	f.refuses(permit.ErrExpired, useOf(wire))
 	f.consumes(fresh)
 }

@@ -977,6 +977,28 @@ type oddKeyring struct{ accepted []ed25519.PublicKey }
 func (k oddKeyring) SigningKey(string) (ed25519.PrivateKey, error) { return make([]byte, 3), nil }
 func (k oddKeyring) Accepted(string) []ed25519.PublicKey           { return k.accepted }
 
+func TestAKeyThatTakesAnothersPlaceIsNoticed(t *testing.T) {
+	t.Parallel()
+	f := newIssuing(t, storetest.Memory(t))
+	_, other := otherKey(78)
+	odd := &oddKeyring{accepted: f.keys.Accepted(storetest.Scope)}
+	permits := permit.New(f.Store, odd, permit.Options{})
+	wire := f.mint()
+	check := func() error {
+		_, err := permits.Check(t.Context(), permit.CheckParams{Scope: storetest.Scope, Permit: wire, Expected: theCall})
+		return err
+	}
+	if err := check(); err != nil {
+		t.Fatal(err)
+	}
+	odd.accepted = []ed25519.PublicKey{other[:]}
+	wants(t, check(), permit.ErrInvalidSignature)
+	odd.accepted = f.keys.Accepted(storetest.Scope)
+	if err := check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestUnfitKeysAreRefusedAndNotBelieved(t *testing.T) {
 	t.Parallel()
 	f := newIssuing(t, storetest.Memory(t))

@@ -121,7 +121,7 @@ func (m *multiples) add(sum *edwards25519.Point, i int, digit int8) {
 // base16 writes a scalar in 64 digits from −8 to 8, the lowest first. The highest takes the carry: a scalar is below 2^253.
 func base16(k *edwards25519.Scalar) (digits [64]int8) {
 	for i, b := range k.Bytes() {
-		digits[2*i], digits[2*i+1] = int8(b&15), int8(b>>4) //nolint:gosec // both are below 16.
+		digits[2*i], digits[2*i+1] = int8(b&15), int8(b>>4)
 	}
 	for i := range 63 {
 		carry := (digits[i] + 8) >> 4
