@@ -89,9 +89,11 @@ func (a *app) root() *cobra.Command {
 // commands are all commands, in the order of the alphabet.
 var commands = []func(*app) *cobra.Command{
 	(*app).backupCommand,
+	(*app).benchCommand,
 	(*app).budgetCommand,
 	(*app).challengeCommand,
 	(*app).clockCommand,
+	(*app).doctorCommand,
 	(*app).epochCommand,
 	(*app).initCommand,
 	(*app).keyCommand,
