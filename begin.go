@@ -50,7 +50,7 @@ type begin struct {
 
 // gather makes the parts. It fails if the request can never be accepted.
 func (b *begin) gather(ctx context.Context) error {
-	if b.before = b.gatherMoney(ctx); invalid(b.before) {
+	if b.before = b.gatherMoney(ctx); errors.Is(b.before, ErrInvalid) {
 		return b.before
 	}
 	claim := operation.ClaimParams{

@@ -9,7 +9,7 @@ import (
 // the batch took effect; after every other one nothing was written.
 var (
 	// ErrInvalid: the batch breaks a rule of its form; sending it again cannot help.
-	ErrInvalid = errors.New("invalid batch")
+	ErrInvalid = errors.New("invalid")
 	// ErrCorrupt: a record that the batch needs does not authenticate, decode or fit its range.
 	ErrCorrupt = errors.New("a stored record is damaged")
 	// ErrKeyUnknown: a record is sealed under an integrity key that this process does not have.
