@@ -38,15 +38,22 @@ func each(t *testing.T, test func(d *desk)) {
 // newDesk defines the budgets acme, with a limit of 100, and acme/search below it, with one of 60.
 func newDesk(t *testing.T, f *storetest.Fixture) *desk {
 	t.Helper()
-	keys, err := keyring.NewMemory(keyring.Options{Clock: f.Clock, Entropy: f.Entropy}, scope)
-	if err != nil {
-		t.Fatalf("make a keyring: %v", err)
-	}
-	d := &desk{Fixture: f, keys: keys, t: t}
-	d.open()
+	d := &desk{Fixture: f, t: t}
+	d.keyed()
 	d.define("acme", 100, "")
 	d.define("acme/search", 60, "acme")
 	return d
+}
+
+// keyed makes a keyring, and the capabilities with its keys.
+func (d *desk) keyed() {
+	d.t.Helper()
+	keys, err := keyring.NewMemory(keyring.Options{Clock: d.Clock, Entropy: d.Entropy}, scope)
+	if err != nil {
+		d.t.Fatalf("make a keyring: %v", err)
+	}
+	d.keys = keys
+	d.open()
 }
 
 // open makes the capabilities on the fixture's store.
