@@ -450,3 +450,23 @@ func TestAFenceInAClosedWindowLeavesTheNextOneAlone(t *testing.T) {
 		r.stands("total", 16, 0)
 	})
 }
+
+// TestAPartBuiltBeforeAHoldWasFencedMovesNothing: also where the fence left the hold's token as it was.
+func TestAPartBuiltBeforeAHoldWasFencedMovesNothing(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *rig) {
+		r.define("a", 50, "")
+		h := r.mustHold("h", time.Minute, "a", 3)
+		p := budget.FenceParams{HoldID: h.ID, Owner: owner}
+		early, err := r.Fence(ctx(), scope, p)
+		r.must(err)
+		_, err = r.fence("first", p)
+		r.must(err)
+		out, at := r.do("second", early)
+		if _, err := early.Read(&out, at[0]); out.Applied || !budget.Again(err) {
+			t.Fatalf("applied %v, %v", out.Applied, err)
+		}
+		r.refused(errOf(r.fence("second", p)), budget.ErrHoldFenced)
+		r.stands("a", 0, 3)
+	})
+}
