@@ -217,12 +217,20 @@ func showCode(row api.CodeInfo) shownCode {
 }
 
 func (s *Server) docsHandler(x *exchange) error {
-	x.sendPage(s.docs)
+	page, err := s.docs()
+	if err != nil {
+		return err
+	}
+	x.sendPage(page)
 	return nil
 }
 
 func (s *Server) openapiHandler(x *exchange) error {
-	x.send(http.StatusOK, mediaJSON, s.openapi)
+	document, err := s.openapi()
+	if err != nil {
+		return err
+	}
+	x.send(http.StatusOK, mediaJSON, document)
 	return nil
 }
 

@@ -339,6 +339,24 @@ func TestARefusalReachesAClientThatIsStillSending(t *testing.T) {
 	}
 }
 
+func TestAClientThatWaitsToBeAskedIsRefusedUnasked(t *testing.T) {
+	t.Parallel()
+	r := serve(t, Limits{}, echoing(nil))
+	for head, code := range map[string]api.Code{"": api.Unauthenticated, "Authorization: Bearer " + r.admin + "\r\nContent-Type: application/json\r\n": api.TooLarge} {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		_, err = io.WriteString(c, "POST /v1/echo/"+someID+" HTTP/1.1\r\nHost: x\r\n"+head+"Content-Length: 10000000\r\nExpect: 100-continue\r\n\r\n")
+		must(t, err)
+		text, err := io.ReadAll(c)
+		must(t, err)
+		if strings.Contains(string(text), "100 Continue") || !strings.Contains(string(text), string(code)) {
+			t.Errorf("%s", text)
+		}
+		must(t, c.Close())
+	}
+}
+
 func TestASlowBodyTimesOut(t *testing.T) {
 	t.Parallel()
 	r := serve(t, Limits{BodyTime: 100 * time.Millisecond}, echoing(nil))

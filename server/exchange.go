@@ -184,7 +184,8 @@ const (
 // linger takes in the rest of a body that was refused unread, and forgets it. Without that the connection would be reset
 // while the client is still sending, and many clients would report that instead of the answer (RFC 9112 9.6).
 func (x *exchange) linger() {
-	if !x.unread() || x.status == 0 {
+	// A client that waits to be asked for its body sends none.
+	if !x.unread() || x.status == 0 || x.r.Header.Get("Expect") != "" {
 		return
 	}
 	connection := http.NewResponseController(x)

@@ -18,28 +18,30 @@ type schemaOf[T any] struct{}
 
 // Schema returns the schema of T.
 func (schemaOf[T]) Schema(huma.Registry) *huma.Schema {
-	s := scalars[reflect.TypeFor[T]()]
-	return &s
+	return scalars()[reflect.TypeFor[T]()]
 }
 
-var scalars = map[reflect.Type]huma.Schema{
-	reflect.TypeFor[api.Name]():         {Type: huma.TypeString, MinLength: new(1), MaxLength: new(api.MaxName)},
-	reflect.TypeFor[api.Digest]():       {Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$"},
-	reflect.TypeFor[api.Token]():        {Type: huma.TypeString, Pattern: "^[0-9a-f]{32}$"},
-	reflect.TypeFor[api.BudgetName]():   {Type: huma.TypeString, Pattern: `^[A-Za-z0-9._~-]{1,64}(/[A-Za-z0-9._~-]{1,64}){0,7}$`},
-	reflect.TypeFor[api.BudgetPrefix](): {Type: huma.TypeString, Pattern: `^[A-Za-z0-9._~-]{1,64}(/[A-Za-z0-9._~-]{1,64}){0,7}/?$`},
-	reflect.TypeFor[api.Seconds]():      {Type: huma.TypeInteger, Minimum: new(1.0)},
-	reflect.TypeFor[api.Epoch]():        {Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(api.MaxInteger))},
-	reflect.TypeFor[api.Time]():         {Type: huma.TypeString, Format: "date-time"},
-	reflect.TypeFor[api.Code]():         {Type: huma.TypeString},
-	reflect.TypeFor[api.Limit](): {OneOf: []*huma.Schema{
-		{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(api.MaxInteger))},
-		{Type: huma.TypeString, Enum: []any{"unlimited"}},
-	}},
-	reflect.TypeFor[api.HeaderValue](): {OneOf: []*huma.Schema{
-		{Type: huma.TypeString},
-		{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}},
-	}},
+// scalars gives fresh schemas: huma writes into those that it is given.
+func scalars() map[reflect.Type]*huma.Schema {
+	return map[reflect.Type]*huma.Schema{
+		reflect.TypeFor[api.Name]():         {Type: huma.TypeString, MinLength: new(1), MaxLength: new(api.MaxName)},
+		reflect.TypeFor[api.Digest]():       {Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$"},
+		reflect.TypeFor[api.Token]():        {Type: huma.TypeString, Pattern: "^[0-9a-f]{32}$"},
+		reflect.TypeFor[api.BudgetName]():   {Type: huma.TypeString, Pattern: `^[A-Za-z0-9._~-]{1,64}(/[A-Za-z0-9._~-]{1,64}){0,7}$`},
+		reflect.TypeFor[api.BudgetPrefix](): {Type: huma.TypeString, Pattern: `^[A-Za-z0-9._~-]{1,64}(/[A-Za-z0-9._~-]{1,64}){0,7}/?$`},
+		reflect.TypeFor[api.Seconds]():      {Type: huma.TypeInteger, Minimum: new(1.0)},
+		reflect.TypeFor[api.Epoch]():        {Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(api.MaxInteger))},
+		reflect.TypeFor[api.Time]():         {Type: huma.TypeString, Format: "date-time"},
+		reflect.TypeFor[api.Code]():         {Type: huma.TypeString},
+		reflect.TypeFor[api.Limit](): {OneOf: []*huma.Schema{
+			{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(api.MaxInteger))},
+			{Type: huma.TypeString, Enum: []any{"unlimited"}},
+		}},
+		reflect.TypeFor[api.HeaderValue](): {OneOf: []*huma.Schema{
+			{Type: huma.TypeString},
+			{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}},
+		}},
+	}
 }
 
 func alias[T any](r huma.Registry) {

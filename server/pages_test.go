@@ -27,6 +27,9 @@ func TestHealthNeedsNoTokenAndIgnoresOne(t *testing.T) {
 			}
 		}
 	}
+	if a := r.send(t, http.MethodHead, "/healthz", ""); a.status != http.StatusOK || a.body != "" {
+		t.Errorf("HEAD: %d %q", a.status, a.body)
+	}
 	var ready api.Readiness
 	must(t, json.Unmarshal([]byte(r.send(t, http.MethodGet, "/readyz", "").body), &ready))
 	if !ready.Ready || ready.Engine != "memory" || ready.Guarantee != "process" || ready.Generation == 0 {

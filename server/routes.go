@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
@@ -53,15 +54,8 @@ func (s *Server) addRoutes() error {
 		return err
 	}
 	setGroups(s.routes)
-	document, err := s.document()
-	if err != nil {
-		return fmt.Errorf("server: OpenAPI document: %w", err)
-	}
-	docs, err := s.docsPage()
-	if err != nil {
-		return fmt.Errorf("server: documents: %w", err)
-	}
-	s.openapi, s.docs = document, docs
+	// Made when first asked for: a server that serves its own process alone is asked for neither.
+	s.openapi, s.docs = sync.OnceValues(s.document), sync.OnceValues(s.docsPage)
 	s.mux = s.multiplexer()
 	return nil
 }

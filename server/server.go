@@ -84,8 +84,8 @@ type Server struct {
 	routes  []Route
 	mux     *http.ServeMux
 	metrics *metrics
-	openapi []byte
-	docs    []byte
+	openapi func() ([]byte, error)
+	docs    func() ([]byte, error)
 
 	inProgress atomic.Int64
 	bodyBytes  atomic.Int64
