@@ -39,7 +39,7 @@ var (
 	ErrWindowClosed = errors.New("budget: a window that the hold belongs to is closed; capture or void it, and make a new hold")
 )
 
-// ErrInvalid: a parameter is never accepted. Nothing was sent. It wraps [state.ErrInvalid].
+// ErrInvalid is for a parameter that is never accepted. Nothing was sent. It wraps [state.ErrInvalid].
 var ErrInvalid = fmt.Errorf("budget: %w", state.ErrInvalid)
 
 func invalidf(format string, args ...any) error {

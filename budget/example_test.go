@@ -36,7 +36,7 @@ func openMemory(ctx context.Context) *store.Store {
 func Example() {
 	ctx := context.Background()
 	s := openMemory(ctx)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	budgets := budget.New(s, budget.Options{})
 
 	for _, d := range []budget.Definition{
@@ -84,7 +84,7 @@ func Example() {
 func ExampleBudgets_Spend() {
 	ctx := context.Background()
 	s := openMemory(ctx)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	budgets := budget.New(s, budget.Options{})
 	_, err := budgets.Define(ctx, budget.DefineParams{Scope: "default", Definition: budget.Definition{
 		Name: "calls", Unit: "calls", Limit: 10, Window: budget.Window{Kind: budget.Day, Zone: "Europe/Berlin"},

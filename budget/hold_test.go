@@ -447,9 +447,9 @@ func TestTheListOfHoldsStaysShort(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		r.define("a", 1_000_000, "")
 		ttl := time.Second
-		for i := range 3000 {
+		for i := range 1500 {
 			r.mustHold(strconv.Itoa(i), ttl, "a", 1)
-			r.Clock.Advance(37 * time.Millisecond)
+			r.Clock.Advance(73 * time.Millisecond)
 			if ttl = ttl * 21 / 20; ttl > 7*24*time.Hour {
 				ttl = time.Second
 			}

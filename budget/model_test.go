@@ -354,23 +354,23 @@ func (r *run) hold(*rapid.T) {
 	}
 }
 
-// open gives the refusal that an owner's step on a hold meets, nil if there is none.
-func (r *run) open(u *modelUse, given string) (refusal error, repeated bool) {
+// open says whether an owner's step on a hold repeats the one that settled it, or which refusal it meets, nil if none.
+func (r *run) open(u *modelUse, given string) (repeated bool, refusal error) {
 	switch {
 	case u == nil:
-		return budget.ErrHoldUnknown, false
+		return false, budget.ErrHoldUnknown
 	case u.state == budget.HoldFenced:
-		return budget.ErrHoldFenced, false
+		return false, budget.ErrHoldFenced
 	case u.state != budget.HoldOpen && !u.used && u.given == given:
-		return nil, true
+		return true, nil
 	case u.state != budget.HoldOpen:
-		return budget.ErrHoldSettled, false
+		return false, budget.ErrHoldSettled
 	case u.until <= r.m.now:
-		return budget.ErrHoldExpired, false
+		return false, budget.ErrHoldExpired
 	case r.m.gone(u):
-		return budget.ErrHoldSettled, false
+		return false, budget.ErrHoldSettled
 	}
-	return nil, false
+	return false, nil
 }
 
 func (r *run) genCapture(u *modelUse) []budget.Entry {
@@ -407,7 +407,7 @@ func (r *run) capture(*rapid.T) {
 	list := r.genCapture(u)
 	r.note("capture %s %v", id, list)
 	got, err := r.rig().Capture(ctx(), budget.CaptureParams{Scope: scope, Owner: owner, HoldID: ids.Hold(owner, id), Capture: &list})
-	want, repeated := r.open(u, givenCapture(list))
+	repeated, want := r.open(u, givenCapture(list))
 	r.want(err, want)
 	if want != nil {
 		return
@@ -442,7 +442,7 @@ func (r *run) void(*rapid.T) {
 	id := r.request()
 	r.note("void %s", id)
 	u := r.m.holds[id]
-	want, repeated := r.open(u, "void")
+	repeated, want := r.open(u, "void")
 	r.want(r.rig().void(ids.Hold(owner, id)), want)
 	if want == nil && !repeated {
 		r.m.settle(u, nil, true)
@@ -456,7 +456,7 @@ func (r *run) extend(*rapid.T) {
 	r.note("extend %s %v", id, ttl)
 	u := r.m.holds[id]
 	got, err := r.rig().Extend(ctx(), budget.ExtendParams{Scope: scope, Owner: owner, HoldID: ids.Hold(owner, id), TTL: ttl})
-	want, repeated := r.open(u, "extend")
+	repeated, want := r.open(u, "extend")
 	if repeated {
 		r.Fatal("nothing is settled by an extension")
 	}
@@ -488,7 +488,7 @@ func (r *run) fence(*rapid.T) {
 	out, at := on.do("op"+strconv.Itoa(r.ops), part)
 	_, err = part.Read(&out, at[0])
 	u := r.m.holds[id]
-	want, _ := r.open(u, "fence")
+	_, want := r.open(u, "fence")
 	r.want(err, want)
 	if want == nil {
 		u.state, u.token, u.bare, u.used = budget.HoldFenced, token, bare, true

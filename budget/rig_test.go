@@ -3,6 +3,7 @@ package budget_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,8 +71,8 @@ func (r *rig) defineIn(name string, limit uint64, parent string, w budget.Window
 
 func entries(pairs ...any) []budget.Entry {
 	var list []budget.Entry
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, budget.Entry{Budget: pairs[i].(string), Amount: uint64(pairs[i+1].(int))})
+	for pair := range slices.Chunk(pairs, 2) {
+		list = append(list, budget.Entry{Budget: pair[0].(string), Amount: uint64(pair[1].(int))})
 	}
 	return list
 }

@@ -24,7 +24,7 @@ var (
 	ErrUnknown = errors.New("counter: there is none")
 )
 
-// ErrInvalid: a parameter is never accepted. Nothing was sent. It wraps [state.ErrInvalid].
+// ErrInvalid is for a parameter that is never accepted. Nothing was sent. It wraps [state.ErrInvalid].
 var ErrInvalid = fmt.Errorf("counter: %w", state.ErrInvalid)
 
 func invalidf(format string, args ...any) error {

@@ -28,7 +28,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	counters := counter.New(s, counter.Options{})
 
 	// Both, or neither.
