@@ -105,6 +105,10 @@ func openAnswers(all huma.Registry, routes []Route) {
 		if requests.Map()[name] == nil {
 			schema.AdditionalProperties = true
 		}
+		for _, member := range schema.Properties {
+			// A list without items is [], never null.
+			member.Nullable = false
+		}
 	}
 }
 
