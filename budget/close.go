@@ -32,7 +32,7 @@ type Closed struct {
 	More bool
 }
 
-// Close removes the budgets of a session, deepest first. Open amounts return to the ancestors, and the open holds are over;
+// Close removes the budgets of a session, the deepest of each call first. Open amounts return to the ancestors, and the open holds are over;
 // what is fenced stays in the ancestors until it is settled. It may be called again at any time, and goes on where an
 // earlier call, that failed or was cut off, has ended: after an error, what was removed stays removed.
 func (b *Budgets) Close(ctx context.Context, p CloseParams) (Closed, error) {
