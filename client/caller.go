@@ -112,12 +112,16 @@ func (c *Caller) Begin(ctx context.Context, p counterfoil.BeginParams) (counterf
 		Key: api.Name(p.Key), Fingerprint: api.DigestOf(p.Fingerprint), Lease: seconds(p.Lease), Permit: wirePermit(p.Permit),
 		HoldID: api.Digest(p.HoldID), Spend: entries(p.Spend), Metadata: p.Metadata, Token: wireToken(mine),
 	}
+	what := aboutClaim
+	if p.HoldID != "" {
+		what = aboutClaimByHold
+	}
 	if p.Permit != nil {
 		e := expected(p.Expected)
-		req.Expected = &e
+		req.Expected, what = &e, aboutClaimByPermit
 	}
 	var a api.BeginAnswer
-	if err := c.post(ctx, aboutOperation, "/v1/operations", &req, &a); err != nil {
+	if err := c.post(ctx, what, "/v1/operations", &req, &a); err != nil {
 		return counterfoil.Begun{}, err
 	}
 	return begun(&a, p, mine)

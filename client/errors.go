@@ -38,6 +38,9 @@ const (
 	aboutAnything about = iota
 	aboutPermit
 	aboutOperation
+	aboutClaim         // of an operation, without anything that it rests on
+	aboutClaimByHold   // with a hold
+	aboutClaimByPermit // with a permit, which may carry a hold
 	aboutChallenge
 	aboutBudget
 	aboutSpend
@@ -116,7 +119,7 @@ func (a about) named(code api.Code) error {
 	case api.NotFound:
 		return map[about]error{
 			aboutOperation: operation.ErrNotFound, aboutSpend: budget.ErrSpendUnknown, aboutHold: budget.ErrHoldUnknown, aboutScope: state.ErrNoScope,
-			aboutToken: access.ErrNotFound,
+			aboutToken: access.ErrNotFound, aboutClaim: state.ErrNoScope, aboutClaimByHold: budget.ErrHoldUnknown, aboutClaimByPermit: budget.ErrHoldUnknown,
 		}[a]
 	case api.NotHolder:
 		if a == aboutHold {
@@ -134,9 +137,9 @@ func (a about) named(code api.Code) error {
 		}
 		return budget.ErrRequestIDReused
 	case api.HoldSettled:
-		return a.ofPermit(permit.ReasonHoldSettled, budget.ErrHoldSettled)
+		return a.ofHold(permit.ReasonHoldSettled, budget.ErrHoldSettled)
 	case api.HoldExpired:
-		return a.ofPermit(permit.ReasonHoldExpired, budget.ErrHoldExpired)
+		return a.ofHold(permit.ReasonHoldExpired, budget.ErrHoldExpired)
 	case api.StoreFull:
 		if a == aboutToken {
 			return access.ErrTooMany
@@ -156,6 +159,14 @@ func (a about) ofPermit(r permit.Reason, err error) error {
 	return &permit.Error{Reason: r, Err: err}
 }
 
+// ofHold is ofPermit for what stands against the hold that a permit carries.
+func (a about) ofHold(r permit.Reason, err error) error {
+	if a == aboutClaimByPermit {
+		a = aboutPermit
+	}
+	return a.ofPermit(r, err)
+}
+
 func (a about) unknown() error     { return a.ofPermit(permit.ReasonUnknown, state.ErrUnknown) }
 func (a about) unavailable() error { return a.ofPermit(permit.ReasonUnavailable, state.ErrUnavailable) }
 
@@ -164,7 +175,7 @@ func (a about) invalid() error {
 	switch a {
 	case aboutPermit:
 		return fmt.Errorf("%w: %w", permit.ErrInvalid, state.ErrInvalid)
-	case aboutOperation:
+	case aboutOperation, aboutClaim, aboutClaimByHold, aboutClaimByPermit:
 		return operation.ErrInvalid
 	case aboutChallenge:
 		return fmt.Errorf("%w: %w", challenge.ErrInvalid, state.ErrInvalid)
