@@ -17,7 +17,7 @@ func BenchmarkBeginComplete(b *testing.B) {
 	r := prepared(b, Limits{})
 	var n atomic.Int64
 	post := func(path, body string) []byte {
-		req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(body))) //nolint:noctx // nobody ends it
+		req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(body)))
 		req.Header.Set("Authorization", "Bearer "+r.admin)
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
