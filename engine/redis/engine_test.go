@@ -54,6 +54,13 @@ var actions = map[enginetest.Fault]testserver.Action{
 	enginetest.ReplyLost:     testserver.SwallowReply,
 }
 
+// cuts are actions that end at once.
+var cuts = map[enginetest.Fault]testserver.Action{
+	enginetest.FailedNotKept: testserver.Cut,
+	enginetest.FailedButKept: testserver.CutReply,
+	enginetest.ReplyLost:     testserver.CutReply,
+}
+
 // onServer is an engine on a server of its own, which it reaches through a
 // proxy that can lose what it sends.
 func onServer(t *testing.T, so testserver.RedisOptions, o Options) enginetest.Fixture {
@@ -171,4 +178,38 @@ func onCluster(t *testing.T, cluster *testserver.Cluster, space string) enginete
 			return e
 		},
 	}
+}
+
+func TestEngineReplicated(t *testing.T) {
+	t.Parallel()
+	const alone = "one server cannot be restarted under the others' tests: TestReplicatedGuaranteeSurvivesThePrimary"
+	exceptions := map[string]string{
+		"RestartKeepsEverything":                             alone,
+		"RestartKeepsWhatATransactionWithoutChangesHasShown": alone,
+	}
+	maps.Copy(exceptions, serversClock)
+	primary := testserver.Redis(t, testserver.RedisOptions{Binary: "valkey-server"})
+	testserver.Replica(t, primary, testserver.RedisOptions{})
+	var stores atomic.Int64
+	enginetest.Run(t, enginetest.Factory{
+		New: func(t *testing.T) enginetest.Fixture {
+			t.Helper()
+			proxy := testserver.Proxy(t, primary.Addr())
+			// On a busy machine a replica may take its time: a lost reply is one whose connection was cut.
+			o := Options{Replicas: 1, ReplyTimeout: 20 * time.Second, ReplicaTimeout: 9 * time.Second, space: fmt.Sprintf("-%d-", stores.Add(1))}
+			must(t, Create(t.Context(), primary.URL(), o))
+			e := open(t, "redis://"+proxy.Addr(), o)
+			var struck *testserver.Armed
+			return enginetest.Fixture{
+				Engine: e,
+				Second: func(t *testing.T) engine.Engine { t.Helper(); return open(t, primary.URL(), o) },
+				Fail: func(t *testing.T, fault enginetest.Fault) {
+					t.Helper()
+					struck = proxy.Arm(testserver.Fault{In: testserver.Requests, Match: isSwap, Do: cuts[fault]})
+				},
+				Heal: func(t *testing.T) engine.Engine { t.Helper(); <-struck.Fired(); return e },
+			}
+		},
+		Exceptions: exceptions,
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -40,8 +41,8 @@ type Options struct {
 	// ReplyTimeout bounds the wait for one reply, after which the outcome of a
 	// change is unknown; 5 s by default.
 	ReplyTimeout time.Duration
-	// ReplicaTimeout is the part of ReplyTimeout that replicas may take; 3 s by
-	// default.
+	// ReplicaTimeout is how long replicas may take to receive a change, and once
+	// more to have it on disk; 2 s by default, and less than half of ReplyTimeout.
 	ReplicaTimeout time.Duration
 
 	space string                                                      // of keys: tests keep many stores in one cluster
@@ -52,7 +53,7 @@ type Options struct {
 const (
 	defaultDialTimeout    = 2 * time.Second
 	defaultReplyTimeout   = 5 * time.Second
-	defaultReplicaTimeout = 3 * time.Second
+	defaultReplicaTimeout = 2 * time.Second
 	defaultCalls          = 256
 	maxReplicas           = 16
 )
@@ -61,7 +62,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&o.DialTimeout, defaultDialTimeout}, {&o.ReplyTimeout, defaultReplyTimeout}, {&o.ReplicaTimeout, min(defaultReplicaTimeout, o.ReplyTimeout/2)}} {
+	}{{&o.DialTimeout, defaultDialTimeout}, {&o.ReplyTimeout, defaultReplyTimeout}, {&o.ReplicaTimeout, min(defaultReplicaTimeout, o.ReplyTimeout/3)}} {
 		if *d.value < 0 {
 			return o, errors.New("redis: a timeout is negative")
 		}
@@ -72,8 +73,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Replicas < 0 || o.Replicas > maxReplicas:
 		return o, fmt.Errorf("redis: the number of replicas must be 0 to %d", maxReplicas)
-	case o.Replicas > 0 && o.ReplicaTimeout >= o.ReplyTimeout:
-		return o, errors.New("redis: ReplicaTimeout must be shorter than ReplyTimeout")
+	case o.Replicas > 0 && 2*o.ReplicaTimeout >= o.ReplyTimeout:
+		return o, errors.New("redis: ReplicaTimeout must be less than half of ReplyTimeout")
 	}
 	if o.calls == 0 {
 		o.calls = defaultCalls
@@ -93,19 +94,28 @@ type target struct {
 // or the same with rediss:// (TLS). Several hosts are nodes of one cluster. Its
 // errors do not repeat the URL, which may hold a password.
 func parseURL(raw string) (target, error) {
-	u, err := url.Parse(raw)
+	scheme, rest, _ := strings.Cut(raw, "://")
+	if scheme != "redis" && scheme != "rediss" {
+		return target{}, errors.New("redis: the URL must begin with redis:// or rediss://")
+	}
+	authority, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	login, hosts := "", authority
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		login, hosts = authority[:i+1], authority[i+1:]
+	}
+	u, err := url.Parse(scheme + "://" + login + "hosts" + path)
 	if err != nil {
 		return target{}, errors.New("redis: the URL cannot be read; write redis://user@host:port, and the password apart or percent-encoded")
 	}
-	t := target{tls: u.Scheme == "rediss", username: u.User.Username()}
-	t.password, _ = u.User.Password()
-	switch {
-	case u.Scheme != "redis" && u.Scheme != "rediss":
-		return target{}, errors.New("redis: the URL must begin with redis:// or rediss://")
-	case u.RawQuery != "" || u.Fragment != "":
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return target{}, errors.New("redis: the URL has parameters, and none are known")
 	}
-	for host := range strings.SplitSeq(u.Host, ",") {
+	t := target{tls: scheme == "rediss", username: u.User.Username()}
+	t.password, _ = u.User.Password()
+	for host := range strings.SplitSeq(hosts, ",") {
 		address, err := withPort(host)
 		if err != nil {
 			return target{}, err
@@ -123,14 +133,16 @@ func parseURL(raw string) (target, error) {
 	return t, nil
 }
 
+var hostName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
 func withPort(host string) (string, error) {
 	name, port := host, "6379"
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		name, port = host[:i], host[i+1:]
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	if name == "" {
-		return "", errors.New("redis: the URL names no host, or an empty one between commas")
+	if net.ParseIP(name) == nil && !hostName.MatchString(name) {
+		return "", errors.New("redis: the URL names no host, or one that is neither a name nor an address")
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return "", errors.New("redis: the URL has a port that is not 1 to 65535")

@@ -107,10 +107,13 @@ func dialer(t target, o Options) func(context.Context, string, *net.Dialer, *tls
 func (s *servers) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.places <- struct{}{}:
-		return func() { <-s.places }, nil
+		if ctx.Err() == nil {
+			return func() { <-s.places }, nil
+		}
+		<-s.places // it became free too late
 	case <-ctx.Done():
-		return nil, &notSentError{fmt.Errorf("%d calls are under way already: %w", cap(s.places), ctx.Err())}
 	}
+	return nil, &notSentError{fmt.Errorf("%d calls are under way already: %w", cap(s.places), ctx.Err())}
 }
 
 // do runs one command.
@@ -170,6 +173,9 @@ func patiently(ctx context.Context, call func() (rueidis.RedisMessage, error)) (
 	}
 }
 
+// done is how a script says that it has written.
+const done = "ok"
+
 // runReplicated is run, followed on the same connection by waiting until the
 // primary and all replicas have on disk what it wrote. With an error that is an
 // [unconfirmedError] there is an answer too.
@@ -211,27 +217,40 @@ func (s *servers) runReplicated(ctx context.Context, sc *script, keys, args []st
 func (s *servers) replicated(ctx context.Context, node rueidis.Client, asking bool, command rueidis.Completed) (rueidis.RedisMessage, error) {
 	connection, release := node.Dedicate()
 	defer release()
-	wait := connection.B().Waitaof().Numlocal(1).Numreplicas(int64(s.options.Replicas)).Timeout(s.options.ReplicaTimeout.Milliseconds()).Build()
-	var results []rueidis.RedisResult
+	commands := []rueidis.Completed{command}
 	if asking {
-		results = connection.DoMulti(ctx, connection.B().Asking().Build(), command, wait)[1:]
-	} else {
-		results = connection.DoMulti(ctx, command, wait)
+		commands = []rueidis.Completed{connection.B().Asking().Build(), command}
 	}
-	answer, err := results[0].ToMessage()
+	results := connection.DoMulti(ctx, commands...)
+	answer, err := results[len(results)-1].ToMessage()
 	if err != nil {
 		return answer, err
 	}
+	if status, err := answer.ToString(); err != nil || status != done {
+		return answer, nil // nothing was written
+	}
+	return answer, s.await(ctx, connection)
+}
+
+// await waits until the primary and all replicas have on disk what was written
+// on a connection.
+func (s *servers) await(ctx context.Context, connection rueidis.DedicatedClient) error {
+	replicas, limit := int64(s.options.Replicas), s.options.ReplicaTimeout.Milliseconds()
+	results := connection.DoMulti(ctx,
+		// A replica answers WAITAOF when it is asked, before it has synced what it just got, and then once a second. Asked
+		// first whether it has got it, it has synced it when WAITAOF asks: milliseconds instead of a second.
+		connection.B().Wait().Numreplicas(replicas).Timeout(limit).Build(),
+		connection.B().Waitaof().Numlocal(1).Numreplicas(replicas).Timeout(limit).Build())
 	confirmed, err := results[1].AsIntSlice()
 	switch {
 	case err != nil:
-		err = &unconfirmedError{err.Error()}
+		return &unconfirmedError{err.Error()}
 	case len(confirmed) != 2 || confirmed[0] < 1:
-		err = &unconfirmedError{"the primary did not confirm that it is on its disk"}
-	case confirmed[1] < int64(s.options.Replicas):
-		err = &unconfirmedError{fmt.Sprintf("%d of %d replicas confirmed in time that it is on their disks", confirmed[1], s.options.Replicas)}
+		return &unconfirmedError{"the primary did not confirm that it is on its disk"}
+	case confirmed[1] < replicas:
+		return &unconfirmedError{fmt.Sprintf("%d of %d replicas confirmed in time that it is on their disks", confirmed[1], replicas)}
 	}
-	return answer, err
+	return nil
 }
 
 // unconfirmedError: a change was made, and may not be on every disk.

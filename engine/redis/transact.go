@@ -40,8 +40,8 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 		if err := e.usable(ctx); err != nil {
 			return err
 		}
-		done, err := e.attempt(ctx, keys, fn)
-		if done || err != nil {
+		applied, err := e.attempt(ctx, keys, fn)
+		if applied || err != nil {
 			return err
 		}
 	}
@@ -181,11 +181,15 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (bool, 
 	s := newSwap(r, plan.Changes, at)
 	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas())
 	// From here on the end of ctx stops nothing.
-	done, err := e.swap(context.WithoutCancel(ctx), s.script(), keys, args)
-	if done && !s.writes {
+	ctx = context.WithoutCancel(ctx)
+	if s.writes && e.options.Replicas > 0 {
+		return e.swap(e.servers.runReplicated(ctx, s.script(), keys, args))
+	}
+	applied, err := e.swap(e.servers.run(ctx, s.script(), keys, args))
+	if applied && !s.writes {
 		return e.confirm(ctx, r)
 	}
-	return done, err
+	return applied, err
 }
 
 // replicas is how many replicas a primary must have for its scripts to run.
@@ -196,12 +200,8 @@ func (e *Engine) replicas() string {
 	return strconv.Itoa(e.options.Replicas)
 }
 
-func (e *Engine) swap(ctx context.Context, sc *script, keys, args []string) (bool, error) {
-	run := e.servers.run
-	if e.options.Replicas > 0 {
-		run = e.servers.runReplicated
-	}
-	answer, err := run(ctx, sc, keys, args)
+// swap reads the answer of the script that writes.
+func (e *Engine) swap(answer rueidis.RedisMessage, err error) (bool, error) {
 	var unconfirmed *unconfirmedError
 	if err != nil && !errors.As(err, &unconfirmed) {
 		return false, writeError(err)
@@ -211,7 +211,7 @@ func (e *Engine) swap(ctx context.Context, sc *script, keys, args []string) (boo
 		return false, fmt.Errorf("%w: %w", engine.ErrAmbiguous, errAnswer)
 	}
 	switch status {
-	case "ok":
+	case done:
 		if err != nil {
 			return false, writeError(err)
 		}
@@ -243,7 +243,7 @@ func (e *Engine) confirm(ctx context.Context, r reading) (bool, error) {
 		return false, unavailable(err)
 	}
 	switch status, err := answer.ToString(); {
-	case err == nil && status == "ok":
+	case err == nil && status == done:
 		return true, nil
 	case err == nil && status == "lineage":
 		return false, nil
