@@ -239,7 +239,8 @@ type AbortResult struct {
 // ResolveParams is what an operator found out.
 type ResolveParams struct {
 	ID string
-	// Key shows that an operation whose record is damaged is the caller's own; who may resolve everybody's needs none.
+	// Key shows that an operation whose record is damaged is the caller's own; who may resolve everybody's needs none, but
+	// should act for its owner: from then on the operation is the owner's that the caller acts for.
 	Key     string
 	Outcome operation.Outcome
 	Receipt operation.Receipt // with Happened
