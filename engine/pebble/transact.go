@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -220,7 +221,7 @@ func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
 	if len(plan.Changes) == 0 {
 		return nil, nil //nolint:nilnil // nothing to write
 	}
-	at, err := engine.Positions(t.keys, plan.Changes)
+	at, err := t.positions(plan.Changes)
 	if err != nil {
 		return nil, err
 	}
@@ -253,6 +254,46 @@ func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
 		}
 	}
 	return b, nil
+}
+
+// positions is [engine.Positions], faster where the changes are mostly in the
+// order of the keys.
+func (t *transaction) positions(changes []engine.Change) ([]int, error) {
+	at := make([]int, len(changes))
+	next, steps := 0, 4*len(t.keys)
+	for i := range changes {
+		for steps > 0 && t.keys[next] != changes[i].Key {
+			next = (next + 1) % len(t.keys)
+			steps--
+		}
+		if steps == 0 {
+			return engine.Positions(t.keys, changes)
+		}
+		at[i], next = next, (next+1)%len(t.keys)
+	}
+	if t.repeat(at) {
+		return engine.Positions(t.keys, changes)
+	}
+	return at, nil
+}
+
+// repeat reports whether two of the positions are of keys of one hash, which
+// may be one key.
+func (t *transaction) repeat(at []int) bool {
+	mask := 1<<bits.Len(uint(2*len(at))) - 1
+	seen := make([]uint64, mask+1)
+	for _, p := range at {
+		hash := t.hashes[p]
+		slot := int(hash) & mask
+		for seen[slot] != 0 {
+			if seen[slot] == hash {
+				return true
+			}
+			slot = (slot + 1) & mask
+		}
+		seen[slot] = hash
+	}
+	return false
 }
 
 // record writes or deletes one record.
