@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ErrUnsafe: the server's settings are weaker than the guarantee needs.
+// ErrUnsafe says that the server's settings are weaker than the guarantee needs.
 var ErrUnsafe = errors.New("the server's settings are weaker than the guarantee needs")
 
 // Setting is one setting of a server that a guarantee rests on.

@@ -437,7 +437,7 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 		if b.NotAfter == 0 {
 			b.NotAfter = t.notAfter(r)
 		}
-		d := state.Decide(view, &b, state.Context{Now: t.now, Version: version, Shard: w.slot, Seq: uint32(i)}) //nolint:gosec // a group is small.
+		d := state.Decide(view, &b, state.Context{Now: t.now, Version: version, Shard: w.slot, Seq: uint32(i)})
 		results[i] = result{d.Outcome, d.Err}
 		need = append(need, d.Need...)
 		write(d.Writes)

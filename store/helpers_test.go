@@ -86,6 +86,14 @@ func (f *fixture) put(t *testing.T, key state.Key, item *state.Sealed) {
 	}
 }
 
+// closed closes a store.
+func closed(t *testing.T, s interface{ Close() error }) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func opKey(id string) state.Key {
 	return state.Key{Scope: "default", Kind: state.KindOperation, ID: id}
 }

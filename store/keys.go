@@ -10,7 +10,7 @@ import (
 	"github.com/counterfoil/counterfoil/state"
 )
 
-// ErrKeyInUse: records are still sealed under an integrity key.
+// ErrKeyInUse says that records are still sealed under an integrity key.
 var ErrKeyInUse = errors.New("records are still sealed under the integrity key; run 'counterfoil key rotate' to the end first")
 
 func keyCheckKey(id state.KeyID) state.Key {

@@ -10,7 +10,7 @@ import (
 	"github.com/counterfoil/counterfoil/state"
 )
 
-// ErrScopeExists: a scope of that name is there already.
+// ErrScopeExists says that a scope of that name is there already.
 var ErrScopeExists = errors.New("the scope exists already")
 
 // CreateScope creates a scope of the store's present generation.

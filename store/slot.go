@@ -79,7 +79,7 @@ func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64
 	case missing != nil:
 		return seat{}, missing, nil
 	case own >= 0:
-		return seat{slot: uint16(own)}, nil, nil //nolint:gosec // below MaxWriters.
+		return seat{slot: uint16(own)}, nil, nil
 	case free >= state.MaxWriters:
 		return seat{}, nil, fmt.Errorf("%w: %d instances use the scope already", state.ErrUnavailable, free)
 	}

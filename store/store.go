@@ -252,14 +252,15 @@ func (s *Store) Read(ctx context.Context, keys ...state.Key) ([]*state.Record, e
 	if err != nil {
 		return nil, s.engineError(err)
 	}
-	recs := make([]*state.Record, len(keys))
+	recs := make([]*state.Record, 0, len(keys))
 	for i, item := range snap.Items {
-		if item == nil {
-			continue
+		var rec *state.Record
+		if item != nil {
+			if rec, err = s.open(keys[i], item); err != nil {
+				return nil, err
+			}
 		}
-		if recs[i], err = s.open(keys[i], item); err != nil {
-			return nil, err
-		}
+		recs = append(recs, rec)
 	}
 	return recs, nil
 }

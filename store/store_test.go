@@ -121,7 +121,7 @@ func TestWaitingBatchesShareOneCommit(t *testing.T) {
 		if n := c.transactions() - before; n > 3 {
 			t.Fatalf("200 batches took %d commits", n)
 		}
-		s.Close()
+		closed(t, s)
 	})
 }
 
@@ -154,7 +154,7 @@ func TestInAGroupAnInvalidOrCorruptBatchFailsAlone(t *testing.T) {
 		release()
 		wg.Wait()
 		must(t, f.Store, claim("after", 1))
-		f.Close()
+		closed(t, f)
 	})
 }
 
@@ -287,7 +287,7 @@ func TestACallerWhoLeavesWhileWaitingHasDoneNothing(t *testing.T) {
 		release()
 		synctest.Wait()
 		must(t, f.Store, claim("left", 2))
-		f.Close()
+		closed(t, f)
 	})
 }
 
@@ -313,7 +313,7 @@ func TestACallerWhoLeavesDuringTheCommitGetsUnknownAndTheCommitGoesOn(t *testing
 		if n := f.Health().Unknown; n != 1 {
 			t.Errorf("health counts %d unknown outcomes", n)
 		}
-		f.Close()
+		closed(t, f)
 	})
 }
 
@@ -336,7 +336,7 @@ func TestASlowScopeDoesNotHoldUpOthers(t *testing.T) {
 		must(t, f.Store, claim("quick", 1))
 		release()
 		synctest.Wait()
-		f.Close()
+		closed(t, f)
 	})
 }
 
@@ -366,7 +366,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		release()
 		synctest.Wait()
 		must(t, f.Store, claim("after", 1))
-		f.Close()
+		closed(t, f)
 	})
 }
 
@@ -386,7 +386,7 @@ func TestCloseRefusesWhatWaitsAndFinishesWhatIsUnderWay(t *testing.T) {
 			results <- err
 		}()
 		synctest.Wait()
-		go f.Close()
+		go closed(t, f)
 		synctest.Wait()
 		if err := <-results; !errors.Is(err, state.ErrUnavailable) {
 			t.Errorf("the waiting one: %v", err)
@@ -491,7 +491,7 @@ func TestABatchThatWaitedTooLongIsStale(t *testing.T) {
 			t.Errorf("refused as %v", out.Refusals)
 		}
 		synctest.Wait()
-		f.Close()
+		closed(t, f)
 	})
 }
 

@@ -199,7 +199,7 @@ func TestARolledBackEngineIsRefusedUntilRecoverAndThenQuarantined(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	again.Close()
+	closed(t, again)
 }
 
 func TestAWitnessIsNeverAheadOfWhatTheEngineHolds(t *testing.T) {
@@ -272,7 +272,7 @@ func TestRecoverThatWasCutOffIsRunAgain(t *testing.T) {
 			return enginetest.None
 		})
 		if s, err := store.Recover(t.Context(), lasting{f.engine}, f.opts, "test"); err == nil {
-			s.Close()
+			closed(t, s)
 		}
 		f.engine.Plan(nil)
 	}
@@ -280,7 +280,7 @@ func TestRecoverThatWasCutOffIsRunAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer closed(t, s)
 	generation := s.Health().Generation
 	names, _, err := s.Scopes(t.Context(), "", 100)
 	if err != nil || len(names) != 6 {

@@ -17,7 +17,7 @@ import (
 	"github.com/counterfoil/counterfoil/state"
 )
 
-// ErrRolledBack: the engine is behind its witness, so that state was lost or an
+// ErrRolledBack says that the engine is behind its witness: state was lost or an
 // old copy was put back. Only [Recover] opens it again.
 var ErrRolledBack = errors.New("the store is behind its witness: state was lost or an old copy was restored; run 'counterfoil recover'")
 
@@ -54,7 +54,7 @@ func readWitness(path string) (witnessed, error) {
 	case !info.Mode().IsRegular() || info.Size() > 4096:
 		return witnessed{}, errors.New("the witness is not a small regular file")
 	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(path) //nolint:gosec // the operator's own path.
 	if err != nil {
 		return witnessed{}, fmt.Errorf("the witness file cannot be read: %w", err)
 	}

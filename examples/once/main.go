@@ -25,7 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // what was acknowledged is durable already.
 	ran, err := counterfoil.Run(ctx, c.As("default", "shop"), counterfoil.BeginParams{
 		Key: order, Fingerprint: sha256.Sum256([]byte("charge 49.90 for " + order)),
 	}, func(context.Context, counterfoil.Begun) (counterfoil.Result, error) {

@@ -44,7 +44,9 @@ func serve(listen, path string, slow int) error {
 		return err
 	}
 	l := &ledger{file: file, slow: slow}
-	listener, err := net.Listen("tcp", listen)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}
@@ -53,8 +55,6 @@ func serve(listen, path string, slow int) error {
 	mux.HandleFunc("POST /charges", l.charge)
 	mux.HandleFunc("GET /charges", l.list)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {

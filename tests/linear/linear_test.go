@@ -112,13 +112,13 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 
 func check(t *testing.T, s setting, seed uint64) {
 	t.Helper()
-	h := record1(t, s, seed)
+	h := observe(t, s, seed)
 	switch result, info := porcupine.CheckOperationsVerbose(model.ToModel(), h, checkFor); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
 		t.Fatalf("the checker did not finish within %v; replay: COUNTERFOIL_SEED=%d", checkFor, seed)
 	default:
-		path := filepath.Join(os.TempDir(), fmt.Sprintf("counterfoil-history-%d.html", seed))
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("counterfoil-history-%d.html", seed)) //nolint:usetesting // it must outlive the test.
 		if err := porcupine.VisualizePath(model.ToModel(), info, path); err != nil {
 			t.Log(err)
 		}
@@ -126,8 +126,8 @@ func check(t *testing.T, s setting, seed uint64) {
 	}
 }
 
-// record1 runs the clients once and returns what they saw.
-func record1(t *testing.T, s setting, seed uint64) []porcupine.Operation {
+// observe runs the clients once and returns what they saw.
+func observe(t *testing.T, s setting, seed uint64) []porcupine.Operation {
 	t.Helper()
 	key := make([]byte, state.IntegrityKeyBytes)
 	integrity, err := state.NewKeys(state.IntegrityKeyID(key), [][]byte{key})
@@ -166,8 +166,8 @@ func record1(t *testing.T, s setting, seed uint64) []porcupine.Operation {
 	// One last look at everything, so that what unknown calls did shows.
 	final := recorder{clock: r.clock}
 	for k := range keys {
-		final.call(clients, stores[0], t.Context(), input{call: look, key: fmt.Sprint("op", k)})
-		final.call(clients, stores[0], t.Context(), input{call: spend, key: fmt.Sprint("counter", k)})
+		final.call(t.Context(), clients, stores[0], input{call: look, key: fmt.Sprint("op", k)})
+		final.call(t.Context(), clients, stores[0], input{call: spend, key: fmt.Sprint("counter", k)})
 	}
 	history := append(r.history, final.history...)
 	end := r.clock.Add(1)
@@ -197,12 +197,12 @@ func (r *recorder) client(id int, s *store.Store, rng *rand.Rand) {
 		if rng.IntN(6) == 0 {
 			go cancel() // gives up at some moment
 		}
-		r.call(id, s, ctx, in)
+		r.call(ctx, id, s, in)
 		cancel()
 	}
 }
 
-func (r *recorder) call(id int, s *store.Store, ctx context.Context, in input) {
+func (r *recorder) call(ctx context.Context, id int, s *store.Store, in input) {
 	begin := r.clock.Add(1)
 	out := run(ctx, s, in)
 	end := r.clock.Add(1)

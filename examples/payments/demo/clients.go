@@ -40,7 +40,7 @@ func (s *stage) pay(ctx context.Context) (*counts, error) {
 	tasks := make(chan string)
 	go func() {
 		defer close(tasks)
-		for _, i := range rand.Perm(2 * orders) {
+		for _, i := range rand.Perm(2 * orders) { //nolint:gosec // nothing secret depends on it.
 			select {
 			case tasks <- fmt.Sprintf("order-%04d", i/2):
 			case <-ctx.Done():
@@ -57,7 +57,7 @@ func (s *stage) pay(ctx context.Context) (*counts, error) {
 	for range clients {
 		crowd.Go(func() {
 			for order := range tasks {
-				pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) // not all at once
+				pause(ctx, time.Duration(rand.IntN(500))*time.Millisecond) //nolint:gosec // not all at once; nothing secret depends on it.
 				s.payOrder(ctx, web, order, n)
 			}
 		})
@@ -96,7 +96,7 @@ func (s *stage) payOrder(ctx context.Context, web *http.Client, order string, n 
 			return
 		}
 		n.retries.Add(1)
-		pause(ctx, time.Duration(50+rand.IntN(200))*time.Millisecond)
+		pause(ctx, time.Duration(50+rand.IntN(200))*time.Millisecond) //nolint:gosec // nothing secret depends on it.
 	}
 }
 

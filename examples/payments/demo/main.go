@@ -34,7 +34,7 @@ func run(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory.
 	s, err := start(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -119,7 +119,7 @@ func (s *stage) askLedger(ctx context.Context, order string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Timeout: 5 * time.Second}).Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ type process struct {
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cmd := exec.Command(p.path, p.args...) //nolint:gosec // built by ourselves.
+	cmd := exec.Command(p.path, p.args...) //nolint:gosec,noctx // built by ourselves, and ended by end.
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -93,11 +93,11 @@ func start(ctx context.Context, dir string) (*stage, error) {
 			return nil, fmt.Errorf("build %s: %w", pkg, err)
 		}
 	}
-	serverAddr, err := free()
+	serverAddr, err := free(ctx)
 	if err != nil {
 		return nil, err
 	}
-	apiAddr, err := free()
+	apiAddr, err := free(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (s *stage) stop() {
 // connect waits for the server and defines the budget.
 func (s *stage) connect(ctx context.Context, data, addr string) error {
 	for {
-		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+		if c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr); err == nil {
 			_ = c.Close()
 			break
 		}
@@ -150,8 +150,8 @@ func (s *stage) connect(ctx context.Context, data, addr string) error {
 }
 
 // free finds an address that nobody listens on.
-func free() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func free(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
