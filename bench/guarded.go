@@ -82,7 +82,9 @@ func (b bench) onStore(callers int, kind func(*counterfoil.Counterfoil) (func(in
 		}
 		defer pprof.StopCPUProfile()
 	}
+	before := logBytes(engine)
 	m, err = b.rate(callers, caller)
+	m.bytes = (logBytes(engine) - before) / m.calls
 	if closeErr := c.Close(); err == nil {
 		err = closeErr
 	}

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,8 +84,10 @@ func numbersOf(list string) ([]int, error) {
 	return numbers, nil
 }
 
+// compareClaims prints the core's claim on Pebble, and the engine alone under a bare grouping loop, beside the bare loop.
 func (b bench) compareClaims(callers []int) error {
-	fmt.Printf("%8s %14s %14s %8s %12s %24s\n", "callers", "bare loop/s", "engine/s", "ratio", "bytes/claim", "CPU µs/call: bare, engine")
+	fmt.Printf("%8s %12s %12s %8s %14s %8s %12s   CPU µs a call: bare loop, claim, engine alone\n",
+		"callers", "bare loop/s", "claims/s", "ratio", "engine alone/s", "ratio", "bytes/claim")
 	for _, n := range callers {
 		if err := b.compare(n); err != nil {
 			return err
@@ -103,27 +104,52 @@ type bench struct {
 }
 
 func (b bench) compare(callers int) error {
-	var bare, ours, bytes, bareCPU, oursCPU []float64
+	var bare, alone, claims series
 	for range b.runs {
-		m, perClaim, err := b.engine(callers)
+		m, err := b.engine(callers)
 		if err != nil {
 			return err
 		}
-		ours, oursCPU, bytes = append(ours, m.rate), append(oursCPU, m.cpu), append(bytes, perClaim)
-		if m, err = b.bare(callers, int(median(bytes))); err != nil {
+		alone.add(m)
+		if m, err = b.onStore(callers, claiming); err != nil {
 			return err
 		}
-		bare, bareCPU = append(bare, m.rate), append(bareCPU, m.cpu)
+		claims.add(m)
+		if m, err = b.bare(callers, int(m.bytes)); err != nil {
+			return err
+		}
+		bare.add(m)
 	}
-	fmt.Printf("%8d %14.0f %14.0f %7.0f%% %12.0f %12.2f %11.2f\n", callers, median(bare), median(ours), 100*median(ours)/median(bare), median(bytes), median(bareCPU), median(oursCPU))
+	fmt.Printf("%8d %12.0f %12.0f %7.0f%% %14.0f %7.0f%% %12.0f %12.2f %8.2f %8.2f\n", callers,
+		bare.rate(), claims.rate(), 100*claims.rate()/bare.rate(), alone.rate(), 100*alone.rate()/bare.rate(), claims.bytes(), bare.cpu(), claims.cpu(), alone.cpu())
 	return nil
 }
 
 // measure is what one run gave.
 type measure struct {
-	rate float64 // calls per second
-	cpu  float64 // microseconds of CPU per call, of the whole process
+	calls float64
+	rate  float64 // calls per second
+	cpu   float64 // microseconds of CPU per call, of the whole process
+	// bytes that the write-ahead log got per call, where there is one
+	bytes float64
 }
+
+// series are the measures of several runs; their medians count.
+type series []measure
+
+func (s *series) add(m measure) { *s = append(*s, m) }
+
+func (s series) of(value func(measure) float64) float64 {
+	values := make([]float64, len(s))
+	for i, m := range s {
+		values[i] = value(m)
+	}
+	return median(values)
+}
+
+func (s series) rate() float64  { return s.of(func(m measure) float64 { return m.rate }) }
+func (s series) cpu() float64   { return s.of(func(m measure) float64 { return m.cpu }) }
+func (s series) bytes() float64 { return s.of(func(m measure) float64 { return m.bytes }) }
 
 func (b bench) bare(callers, bytes int) (m measure, err error) {
 	dir, err := os.MkdirTemp(b.dir, "bare")
@@ -145,42 +171,29 @@ func (b bench) bare(callers, bytes int) (m measure, err error) {
 	return m, err
 }
 
-func (b bench) engine(callers int) (m measure, bytesPerClaim float64, err error) {
+// engine measures Pebble alone, without store, seal and rules.
+func (b bench) engine(callers int) (m measure, err error) {
 	dir, err := os.MkdirTemp(b.dir, "engine")
 	if err != nil {
-		return m, 0, err
+		return m, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	p, err := openPebble(dir)
 	if err != nil {
-		return m, 0, err
-	}
-	if b.profile != "" {
-		file, err := os.Create(b.profile)
-		if err != nil {
-			return m, 0, err
-		}
-		defer file.Close()
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return m, 0, err
-		}
-		defer pprof.StopCPUProfile()
+		return m, err
 	}
 	e := newBareEngine(p)
 	now := time.Now().UnixMilli()
-	var claims atomic.Int64
+	before := logBytes(p)
 	m, err = b.rate(callers, func(i int) func() error {
 		r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i)))
-		return func() error {
-			claims.Add(1)
-			return e.call(newCreate(r, now))
-		}
+		return func() error { return e.call(newCreate(r, now)) }
 	})
-	bytesPerClaim = logBytes(p) / float64(claims.Load())
+	m.bytes = (logBytes(p) - before) / m.calls
 	if closeErr := e.close(); err == nil {
 		err = closeErr
 	}
-	return m, bytesPerClaim, err
+	return m, err
 }
 
 func logBytes(p *pebble.Engine) float64 {
@@ -223,7 +236,7 @@ func (b bench) rate(callers int, caller func(int) func() error) (measure, error)
 		return measure{}, *err
 	}
 	n := float64(calls.Load())
-	return measure{rate: n / elapsed.Seconds(), cpu: float64(used.Microseconds()) / n}, nil
+	return measure{calls: n, rate: n / elapsed.Seconds(), cpu: float64(used.Microseconds()) / n}, nil
 }
 
 // cpuTime is what the process has used of all CPUs.
