@@ -27,6 +27,18 @@ type Batch struct {
 	// that a repetition can be answered as the first time. Anchor: Claim,
 	// Update or Settle.
 	Keep bool
+
+	// valid spares Decide to look at the form again: see Checked.
+	valid bool
+}
+
+// Checked is a copy of a batch whose form was found right, for who decides it
+// several times. Its ops must not be changed any more.
+func (b *Batch) Checked() (Batch, error) {
+	c := *b
+	err := c.Validate()
+	c.valid = err == nil
+	return c, err
 }
 
 // anchor gives the op that decides repetition, or nil.

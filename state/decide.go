@@ -39,7 +39,10 @@ type Decision struct {
 // key has a live record: that one answers alone.
 func Decide(v *View, b *Batch, c Context) Decision {
 	d := decision{view: v, batch: b, Context: c}
-	if d.err = b.Validate(); d.err == nil {
+	if !b.valid {
+		d.err = b.Validate()
+	}
+	if d.err == nil {
 		d.run()
 	}
 	switch {

@@ -42,7 +42,7 @@ func NewKeys(write KeyID, keys [][]byte) (*Keys, error) {
 			return nil, errors.New("state: two integrity keys have the same id")
 		}
 		secret := append([]byte(nil), key...)
-		k.macs[id] = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}
+		k.macs[id] = &sync.Pool{New: func() any { return &macState{Hash: hmac.New(sha256.New, secret)} }}
 	}
 	if _, ok := k.macs[write]; !ok {
 		return nil, errors.New("state: the integrity key to write with is not among the keys")
@@ -60,7 +60,7 @@ func (k *Keys) CheckValue(id KeyID) (Digest, bool) {
 	if !ok {
 		return Digest{}, false
 	}
-	mac := pool.Get().(hash.Hash) //nolint:forcetypeassert // the pool makes nothing else.
+	mac := pool.Get().(*macState) //nolint:forcetypeassert // the pool makes nothing else.
 	defer pool.Put(mac)
 	mac.Reset()
 	mac.Write([]byte("counterfoil.key-check.v1"))
@@ -129,11 +129,10 @@ func (k *Keys) Open(key Key, s *Sealed) (*Record, error) {
 }
 
 func (k *Keys) mac(dst []byte, pool *sync.Pool, key Key, s *Sealed, data []byte) []byte {
-	mac := pool.Get().(hash.Hash) //nolint:forcetypeassert // the pool makes nothing else.
+	mac := pool.Get().(*macState) //nolint:forcetypeassert // the pool makes nothing else.
 	defer pool.Put(mac)
 	mac.Reset()
-	var room [512]byte
-	head := append(room[:0], "counterfoil.record.v1\x00"...)
+	head := append(mac.head[:0], "counterfoil.record.v1\x00"...)
 	at := len(head)
 	head = binary.BigEndian.AppendUint32(head, 0)
 	head = key.Append(head)
@@ -141,7 +140,14 @@ func (k *Keys) mac(dst []byte, pool *sync.Pool, key Key, s *Sealed, data []byte)
 	head = append(head, s.Version[:]...)
 	head = binary.BigEndian.AppendUint64(head, uint64(s.Expiry)) //nolint:gosec // bits, not a number.
 	head = binary.BigEndian.AppendUint64(head, uint64(s.Lease))  //nolint:gosec // bits, not a number.
+	mac.head = head
 	mac.Write(head)
 	mac.Write(data)
 	return mac.Sum(dst)
+}
+
+// macState is a keyed hash and room for what is hashed before the data.
+type macState struct {
+	hash.Hash
+	head []byte
 }

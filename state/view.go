@@ -19,6 +19,9 @@ type entry struct {
 // NewView makes a view that knows no key.
 func NewView() *View { return &View{entries: make(map[Key]entry, 16)} }
 
+// Reset makes the view know nothing again, and keeps its room.
+func (v *View) Reset() { clear(v.entries) }
+
 // Absent tells the view that no record has the key.
 func (v *View) Absent(key Key) { v.entries[key] = entry{} }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,6 +29,8 @@ type scope struct {
 	acked    state.Version // of the last commit that was acknowledged
 	lineage  string        // of the data when it was last read, "" before and where there is none
 	cache    map[state.Key]cached
+	view     *state.View                 // of the decision under way
+	dirty    map[state.Key]*state.Record // what it writes
 }
 
 // attempt is a commit that was sent.
@@ -48,11 +51,13 @@ const cacheRecords = 2048
 
 // request is one batch that waits for its answer.
 type request struct {
-	batch *state.Batch
+	batch state.Batch
 	size  int
-	sent  int64       // the boot clock when it was sent, ms
-	taken atomic.Bool // by a group, or by a caller who left before that
-	done  chan result
+	sent  int64 // the boot clock when it was sent, ms
+	// openEnded: the batch names no time after which it is stale.
+	openEnded bool
+	taken     atomic.Bool // by a group, or by a caller who left before that
+	done      chan result
 }
 
 type result struct {
@@ -95,13 +100,14 @@ func (s *Store) Do(ctx context.Context, b *state.Batch) (state.Outcome, error) {
 }
 
 func (s *Store) do(ctx context.Context, b *state.Batch) (state.Outcome, error) {
-	if err := b.Validate(); err != nil {
+	checked, err := b.Checked()
+	if err != nil {
 		return state.Outcome{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return state.Outcome{}, fmt.Errorf("%w: nothing was sent: %w", state.ErrUnavailable, err)
 	}
-	r := &request{batch: b, size: b.Size(), sent: s.time.boot(), done: make(chan result, 1)}
+	r := &request{batch: checked, size: b.Size(), sent: s.time.boot(), openEnded: b.NotAfter == 0, done: make(chan result, 1)}
 	if err := s.enqueue(r); err != nil {
 		return state.Outcome{}, err
 	}
@@ -135,7 +141,7 @@ func (s *Store) enqueue(r *request) error {
 	}
 	sc := s.scopes[r.batch.Scope]
 	if sc == nil {
-		sc = &scope{name: r.batch.Scope, cache: map[state.Key]cached{}, mark: s.startMark()}
+		sc = &scope{name: r.batch.Scope, cache: map[state.Key]cached{}, view: state.NewView(), dirty: map[state.Key]*state.Record{}, mark: s.startMark()}
 		s.scopes[r.batch.Scope] = sc
 	}
 	sc.queue = append(sc.queue, r)
@@ -143,8 +149,12 @@ func (s *Store) enqueue(r *request) error {
 	s.bytes += r.size
 	if sc.workers < max(1, s.guarantee.Pipeline) {
 		sc.workers++
-		s.work.Add(1)
-		go s.serve(sc)
+		select {
+		case s.handed <- sc:
+		default:
+			s.work.Add(1)
+			go s.serve(sc)
+		}
 	}
 	return nil
 }
@@ -158,9 +168,28 @@ func (s *Store) startMark() int64 {
 	return s.highest()
 }
 
-// serve commits groups of one scope until none waits.
+// serve commits groups of a scope until none waits, and then of another scope
+// that is handed to it. A few workers stay when there is nothing to do: a new
+// one would have to grow its stack first.
 func (s *Store) serve(sc *scope) {
 	defer s.work.Done()
+	for {
+		s.drain(sc)
+		if s.idle.Add(1) > idleWorkers {
+			s.idle.Add(-1)
+			return
+		}
+		select {
+		case sc = <-s.handed:
+			s.idle.Add(-1)
+		case <-s.stopped.Done():
+			return
+		}
+	}
+}
+
+// drain commits groups of one scope until none waits.
+func (s *Store) drain(sc *scope) {
 	for {
 		s.running <- struct{}{}
 		group := s.cut(sc)
@@ -250,6 +279,7 @@ type transaction struct {
 	group []*request
 
 	now     int64
+	boot    int64         // the boot clock at the last decision, ms
 	results []result      // of the last decision
 	version state.Version // of the last decision, zero if it writes nothing
 	place   seat
@@ -262,12 +292,16 @@ type transaction struct {
 func (t *transaction) run() ([]result, error) {
 	s := t.store
 	keys := t.keys()
-	settle, stop := context.WithTimeout(context.Background(), settleFor)
-	defer stop()
+	var settle context.Context // bounds how long a doubtful commit is tried again
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), commitFor)
 		err := s.engine.Transact(ctx, keys, t.decide)
 		cancel()
+		if err != nil && settle == nil {
+			var stop context.CancelFunc
+			settle, stop = context.WithTimeout(context.Background(), settleFor)
+			defer stop()
+		}
 		switch {
 		case err == nil:
 			t.applied()
@@ -374,15 +408,7 @@ func (t *transaction) keys() []state.Key {
 	for _, r := range t.group {
 		keys = r.batch.Keys(keys, slot)
 	}
-	seen := make(map[state.Key]struct{}, len(keys))
-	unique := keys[:0]
-	for _, k := range keys {
-		if _, ok := seen[k]; !ok {
-			seen[k] = struct{}{}
-			unique = append(unique, k)
-		}
-	}
-	return unique
+	return distinct(keys)
 }
 
 // decide is the engine.Func of the group: it decides every batch on top of the
@@ -392,8 +418,8 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	t.results, t.version, t.settled = nil, state.Version{}, nil
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	s.time.observe(snap.Now)
-	if err := s.time.judge(snap.Now, sc.mark); err != nil {
+	t.boot = s.time.boot()
+	if err := s.time.judgeAt(snap.Now, t.boot, sc.mark); err != nil {
 		return engine.Plan{}, err
 	}
 	view := t.view(snap)
@@ -413,7 +439,8 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 		return engine.Plan{}, fmt.Errorf("%w: %w", state.ErrUnavailable, err)
 	}
 	results := make([]result, len(t.group))
-	dirty := make(map[state.Key]*state.Record, 2*len(t.group))
+	dirty := sc.dirty
+	clear(dirty)
 	order := make([]state.Key, 0, 2*len(t.group)+4)
 	write := func(writes []state.Write) {
 		view.Apply(writes)
@@ -433,11 +460,11 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	}
 	var need []state.Key
 	for i, r := range t.group {
-		b := *r.batch
-		if b.NotAfter == 0 {
+		b := &r.batch
+		if r.openEnded {
 			b.NotAfter = t.notAfter(r)
 		}
-		d := state.Decide(view, &b, state.Context{Now: t.now, Version: version, Shard: w.slot, Seq: uint32(i)})
+		d := state.Decide(view, b, state.Context{Now: t.now, Version: version, Shard: w.slot, Seq: uint32(i)})
 		results[i] = result{d.Outcome, d.Err}
 		need = append(need, d.Need...)
 		write(d.Writes)
@@ -469,7 +496,8 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 // view opens what the engine read, and with it settles the time of the group.
 func (t *transaction) view(snap engine.Snapshot) *state.View {
 	sc := t.scope
-	view := state.NewView()
+	view := sc.view
+	view.Reset()
 	t.now = max(snap.Now, sc.mark)
 	for i, item := range snap.Items {
 		key := snap.Keys[i]
@@ -525,7 +553,7 @@ func (sc *scope) remember(key state.Key, data []byte, rec *state.Record) {
 // notAfter bounds how late a batch may be decided that names no bound itself:
 // a minute after it was sent, and never after what it claims is over.
 func (t *transaction) notAfter(r *request) int64 {
-	bound := t.now + batchLifeMS - (t.store.time.boot() - r.sent)
+	bound := t.now + batchLifeMS - (t.boot - r.sent)
 	for _, op := range r.batch.Ops {
 		if c, ok := op.(state.Claim); ok && c.Expires != 0 {
 			bound = min(bound, c.Expires)
@@ -534,7 +562,17 @@ func (t *transaction) notAfter(r *request) int64 {
 	return bound
 }
 
+// distinct drops keys that stand in front of themselves already.
 func distinct(keys []state.Key) []state.Key {
+	if len(keys) <= 16 {
+		unique := keys[:0]
+		for _, k := range keys {
+			if !slices.Contains(unique, k) {
+				unique = append(unique, k)
+			}
+		}
+		return unique
+	}
 	seen := make(map[state.Key]struct{}, len(keys))
 	unique := keys[:0]
 	for _, k := range keys {

@@ -16,6 +16,7 @@ const (
 	groupBytes   = 8 << 20          // estimated memory of one group
 	queueBatches = 32 << 10         // batches waiting, all scopes together
 	queueBytes   = 256 << 20        // estimated memory of those
+	idleWorkers  = 8                // that stay when there is nothing to do
 	groupsAtOnce = 64               // groups under way, all scopes together
 	notAfterMS   = 2_000            // from a decision to its commit
 	batchLifeMS  = 60_000           // NotAfter of a batch that names none

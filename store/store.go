@@ -32,6 +32,8 @@ type Store struct {
 	latch  error // why the store is latched closed, nil if it is not
 
 	running  chan struct{} // a place for each group under way
+	handed   chan *scope   // to a worker that has nothing to do
+	idle     atomic.Int32  // workers that have nothing to do
 	work     sync.WaitGroup
 	time     timekeeper
 	witness  *witness
@@ -142,7 +144,7 @@ func open(ctx context.Context, e engine.Engine, o Options) (*Store, error) {
 func newStore(ctx context.Context, e engine.Engine, o Options) (*Store, error) {
 	s := &Store{
 		engine: e, options: o, guarantee: e.Guarantee(), scopes: map[string]*scope{},
-		running: make(chan struct{}, groupsAtOnce), handlers: map[state.Kind]LeaseHandler{},
+		running: make(chan struct{}, groupsAtOnce), handed: make(chan *scope), handlers: map[state.Kind]LeaseHandler{},
 	}
 	s.keys.Store(o.Keys)
 	s.stopped, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -256,7 +258,7 @@ func (s *Store) Read(ctx context.Context, keys ...state.Key) ([]*state.Record, e
 	for i, item := range snap.Items {
 		var rec *state.Record
 		if item != nil {
-			if rec, err = s.open(keys[i], item); err != nil {
+			if rec, err = s.open(snap.Keys[i], item); err != nil {
 				return nil, err
 			}
 		}
@@ -344,7 +346,6 @@ func (s *Store) Now(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, s.engineError(err)
 	}
-	s.time.observe(now)
 	return max(now, s.highest()), s.time.judge(now, s.highest())
 }
 

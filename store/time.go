@@ -60,11 +60,14 @@ func (t *timekeeper) opened() {
 
 // judge says why a time that the engine's clock shows cannot be trusted, nil
 // if it can. mark is the last time that was decided on.
-func (t *timekeeper) judge(now, mark int64) error {
+func (t *timekeeper) judge(now, mark int64) error { return t.judgeAt(now, t.boot(), mark) }
+
+// judgeAt is judge with a reading of the boot clock, and remembers both.
+func (t *timekeeper) judgeAt(now, boot, mark int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.err = nil
-	moved := now - t.boot() - t.offset
+	t.seen, t.seenBoot, t.err = now, boot, nil
+	moved := now - boot - t.offset
 	switch {
 	case moved > state.Tolerance || moved < -state.Tolerance:
 		t.err = fmt.Errorf("%w: it moved by %v against the machine's boot clock; set it right, or accept it with 'counterfoil clock rebaseline'",
@@ -74,14 +77,6 @@ func (t *timekeeper) judge(now, mark int64) error {
 			state.ErrClock, (time.Duration(mark-now) * time.Millisecond).Round(time.Second))
 	}
 	return t.err
-}
-
-// observe remembers a reading of the engine's clock.
-func (t *timekeeper) observe(now int64) {
-	boot := t.boot()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen, t.seenBoot = now, boot
 }
 
 // estimate gives the engine's time from the last reading, if that is not older

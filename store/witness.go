@@ -21,6 +21,9 @@ import (
 // old copy was put back. Only [Recover] opens it again.
 var ErrRolledBack = errors.New("the store is behind its witness: state was lost or an old copy was restored; run 'counterfoil recover'")
 
+// ErrWitness: the witness is missing or cannot be read, so that nobody can say whether state was lost.
+var ErrWitness = errors.New("the witness")
+
 const witnessFormat = 1
 
 // witnessEvery is how often the witness follows the engine at most. A rollback
@@ -48,19 +51,19 @@ func readWitness(path string) (witnessed, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return witnessed{}, errors.New("the witness file is missing: if it was lost for good, run 'counterfoil recover'")
+		return witnessed{}, fmt.Errorf("%w file is missing: if it was lost for good, run 'counterfoil recover'", ErrWitness)
 	case err != nil:
-		return witnessed{}, fmt.Errorf("the witness file cannot be read: %w", err)
+		return witnessed{}, fmt.Errorf("%w file cannot be read: %w", ErrWitness, err)
 	case !info.Mode().IsRegular() || info.Size() > 4096:
-		return witnessed{}, errors.New("the witness is not a small regular file")
+		return witnessed{}, fmt.Errorf("%w is not a small regular file", ErrWitness)
 	}
 	data, err := os.ReadFile(path) //nolint:gosec // the operator's own path.
 	if err != nil {
-		return witnessed{}, fmt.Errorf("the witness file cannot be read: %w", err)
+		return witnessed{}, fmt.Errorf("%w file cannot be read: %w", ErrWitness, err)
 	}
 	var w witnessed
 	if err := canonical.Decode(data, &w); err != nil || w.Format != witnessFormat || w.Generation == 0 || w.Mark < 0 {
-		return witnessed{}, errors.New("the witness file is damaged or of another version: if it was lost for good, run 'counterfoil recover'")
+		return witnessed{}, fmt.Errorf("%w file is damaged or of another version: if it was lost for good, run 'counterfoil recover'", ErrWitness)
 	}
 	return w, nil
 }
