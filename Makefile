@@ -45,8 +45,8 @@ process_timeout := 8m
 unit_flags :=
 unit_timeout := 5m
 
-# What `make check` leaves to `make test`: it needs servers, processes or minutes.
-slow_packages := $(servers_packages) ./internal/testserver/... ./tests/crash/... ./tests/linear/... ./tests/faults/... ./tests/process/...
+# What `make check` leaves to `make test`: it needs servers, processes, other builds or minutes.
+slow_packages := $(servers_packages) ./internal/planted/... ./internal/testserver/... ./tests/crash/... ./tests/linear/... ./tests/faults/... ./tests/process/...
 
 # $(call list,PATTERNS): the packages of those patterns whose folders exist.
 list = $(if $(call existing,$(1)),$(shell $(GO) list $(call existing,$(1))))

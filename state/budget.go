@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/counterfoil/counterfoil/internal/planted"
 )
 
 // Limits of budgets.
@@ -114,6 +116,9 @@ func (b *Budget) take(from Bucket, amount uint64) error {
 		i, ok := b.bucket(from.Until)
 		if !ok || b.Held[i].Amount < amount {
 			return errShort
+		}
+		if planted.On(planted.HoldFreedTwice) {
+			amount = min(2*amount, b.Held[i].Amount)
 		}
 		b.Held = slices.Clone(b.Held)
 		if b.Held[i].Amount -= amount; b.Held[i].Amount == 0 {

@@ -96,14 +96,14 @@ func (d *decision) gone(i int, o Move, rule Gone, reason Reason) {
 // countInParents makes sure that whatever the batch adds to a budget counts in
 // its parent too: it must add as much to the same bucket there.
 func (d *decision) countInParents() {
-	for i, in := range d.inside {
+	for _, in := range d.inside {
 		need, extra := uint64(0), uint64(0)
-		for _, other := range d.inside {
-			if other.parent == in.parent && other.give == in.give {
-				need += other.amount
+		for _, sibling := range d.inside {
+			if sibling.parent != in.parent || sibling.gen != in.gen {
+				continue
 			}
-			if other.parent == in.parent {
-				extra += other.extra
+			if extra += sibling.extra; sibling.give == in.give {
+				need += sibling.amount
 			}
 		}
 		for _, op := range d.batch.Ops {
@@ -122,7 +122,7 @@ func (d *decision) countInParents() {
 			extra -= min(extra, m.Extra)
 		}
 		if need > 0 || extra > 0 {
-			d.fail(invalidf("op %d: the batch does not count the amount in the budget's parent", d.inside[i].op))
+			d.fail(invalidf("op %d: the batch does not count the amount in the budget's parent", in.op))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,17 +26,24 @@ type program struct {
 // Every answer is the model's, and after every batch so is every record.
 func TestDecideAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(r *rapid.T) {
-		p := &program{r, statetest.NewModel("s"), statetest.NewPlain()}
-		p.store.Now = begin
-		for range rapid.IntRange(1, 60).Draw(r, "batches") {
-			p.store.Now += statetest.Step(r)
-			p.step(statetest.Draw(r, p.model, p.store.Now))
-			if rapid.IntRange(1, 25).Draw(r, "damage") == 25 {
-				p.damage()
-			}
+	for part := range 4 { // a hundred programs each
+		t.Run(strconv.Itoa(part), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, randomProgram)
+		})
+	}
+}
+
+func randomProgram(r *rapid.T) {
+	p := &program{r, statetest.NewModel("s"), statetest.NewPlain()}
+	p.store.Now = begin
+	for range rapid.IntRange(10, 100).Draw(r, "batches") {
+		p.store.Now += statetest.Step(r)
+		p.step(statetest.Draw(r, p.model, p.store.Now))
+		if rapid.IntRange(1, 25).Draw(r, "damage") == 25 {
+			p.damage()
 		}
-	})
+	}
 }
 
 func (p *program) step(b *state.Batch) statetest.Answer {

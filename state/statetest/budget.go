@@ -225,7 +225,7 @@ func (t *trial) checkParents() {
 					given += other.GiveAmount
 				}
 			}
-			if sibling, ok := inParent(j); ok && sibling.Parent == b.Parent {
+			if sibling, ok := inParent(j); ok && sibling.Parent == b.Parent && sibling.ParentGen == b.ParentGen {
 				wantedExtra += other.Extra
 				if other.Give == m.Give {
 					wanted += other.GiveAmount

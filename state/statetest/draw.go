@@ -26,12 +26,18 @@ func Draw(r *rapid.T, m *Model, now int64) *state.Batch {
 		"lives": d.lives, "reserve": d.reserve, "finish": d.finish, "budgets": d.budgets, "counters": d.counters, "permit": d.permit, "sweep": d.sweep,
 		"scope": func(b *state.Batch) { d.scopes(b, scope) },
 	}
-	drawers[rapid.SampledFrom([]string{
-		"lives", "lives", "lives", "lives", "reserve", "reserve", "reserve", "reserve", "finish", "finish", "finish", "budgets", "budgets", "counters", "permit",
-		"sweep", "sweep", "scope",
-	}).Draw(r, "batch")](b)
-	if d.one("stale", 12) {
-		b.NotAfter = now + d.pick("not after", -1, 0, 1, 60_000)
+	switch {
+	case scope.Quarantine != "" && d.one("lift", 3):
+		d.lift(b, scope)
+	case d.missing() && !d.one("without a budget", 4):
+		d.budgets(b)
+	default:
+		drawers[rapid.SampledFrom([]string{
+			"reserve", "finish", "lives", "lives", "reserve", "finish", "reserve", "sweep", "budgets", "permit", "counters", "finish", "lives", "scope",
+		}).Draw(r, "batch")](b)
+	}
+	if d.one("stale", 8) {
+		b.NotAfter = now + d.pick("not after", 60_000, 1, 0, -1)
 	}
 	if d.one("keep", 4) && len(b.Ops) > 0 {
 		switch b.Ops[0].(type) {
@@ -42,7 +48,7 @@ func Draw(r *rapid.T, m *Model, now int64) *state.Batch {
 	for range d.pick("reads", 0, 0, 0, 1, 2) {
 		b.Read = append(b.Read, d.key(d.kind()))
 	}
-	if d.one("refuse", 15) {
+	if d.one("refuse", 25) {
 		b.Ops = append(b.Ops, state.Refuse{Reason: "malformed"})
 	}
 	return b
@@ -60,7 +66,7 @@ const (
 
 // Step draws how far the clock goes on before the next batch.
 func Step(r *rapid.T) int64 {
-	return rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 1, second, 10 * second, 10 * second, hour, day, 40 * day}).Draw(r, "step")
+	return rapid.SampledFrom([]int64{0, 0, second, 0, 10 * second, 1, 0, hour, 10 * second, day, 40 * day}).Draw(r, "step")
 }
 
 type drawer struct {
@@ -119,7 +125,7 @@ func (d *drawer) body() []byte {
 
 // ahead draws a time around now, or none.
 func (d *drawer) ahead(label string) int64 {
-	in := d.pick(label, 0, 0, -1, 1, 10*second, hour, 2*day)
+	in := d.pick(label, 0, hour, 0, 10*second, 2*day, 1, -1)
 	if in == 0 {
 		return 0
 	}
@@ -140,7 +146,7 @@ func (d *drawer) version(key state.Key) state.Version {
 func (d *drawer) pending(kinds ...state.Kind) (key state.Key, ok bool) {
 	keys := slices.DeleteFunc(SortedKeys(d.m.Facts), func(key state.Key) bool {
 		f := d.m.Facts[key]
-		return !slices.Contains(kinds, key.Kind) || f.State != state.Pending || f.Damaged
+		return !slices.Contains(kinds, key.Kind) || f.State != state.Pending || f.Damaged || f.Expires != 0 && f.Expires <= d.now
 	})
 	if len(keys) == 0 || d.one("not pending", 5) {
 		return state.Key{}, false
@@ -150,22 +156,20 @@ func (d *drawer) pending(kinds ...state.Kind) (key state.Key, ok bool) {
 
 // lives draws one to three ops on claimed records.
 func (d *drawer) lives(b *state.Batch) {
-	for range d.pick("ops", 1, 1, 1, 2, 3) {
-		key := d.key(d.kind())
-		if d.one("finish", 2) {
-			if k, ok := d.pending(key.Kind); ok {
-				b.Ops = append(b.Ops, d.settle(k))
-				continue
-			}
-		}
-		b.Ops = append(b.Ops, d.life(key))
+	for range d.pick("ops", 1, 1, 2, 3) {
+		b.Ops = append(b.Ops, d.life(d.key(d.kind())))
 	}
 }
 
 func (d *drawer) life(key state.Key) state.Op {
-	switch d.pick("op", 0, 0, 0, 1, 2, 2, 3) {
-	case 0:
+	what := d.pick("op", 0, 2, 1, 3, 0)
+	if what == 0 {
 		return d.claim(key)
+	}
+	if k, ok := d.pending(key.Kind); ok {
+		key = k
+	}
+	switch what {
 	case 1:
 		u := state.Update{
 			Key: key, Token: d.tokenOf(key), NewToken: d.newToken(), IfVersion: d.version(key), IfLeaseAlive: d.one("if alive", 3), Given: d.digest(),
@@ -284,8 +288,8 @@ func (d *drawer) scopes(b *state.Batch, body state.Scope) {
 		body.Quarantine = "restored"
 		body.Generation++
 	case 4:
-		body.Quarantine, body.Note = "", "looked through"
-		body.Epoch += uint64(d.pick("epochs", 0, 1))
+		d.lift(b, body)
+		return
 	case 5:
 		body.Epoch-- // never goes back, and 0 is not one
 	}
@@ -293,6 +297,14 @@ func (d *drawer) scopes(b *state.Batch, body state.Scope) {
 		version = state.Version{9}
 	}
 	b.Ops = append(b.Ops, state.PutScope{Key: key, IfVersion: version, Scope: body})
+}
+
+// lift ends a quarantine.
+func (d *drawer) lift(b *state.Batch, body state.Scope) {
+	key := state.ScopeKey(d.m.Name)
+	body.Quarantine, body.Note = "", "looked through"
+	body.Epoch += uint64(d.pick("epochs", 0, 1))
+	b.Ops = append(b.Ops, state.PutScope{Key: key, IfVersion: d.m.Facts[key].Version, Scope: body})
 }
 
 func boolean(set bool) uint64 {

@@ -13,6 +13,16 @@ var tree = []struct{ name, parent string }{
 	{"org", ""}, {"org/team", "org"}, {"org/team/job", "org/team"}, {"other", "org"}, {"alone", ""},
 }
 
+// missing reports whether a budget of the tree is not defined.
+func (d *drawer) missing() bool {
+	for _, b := range tree {
+		if d.m.Facts[d.m.budgetKey(b.name)] == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *drawer) budgetName() (name, parent string) {
 	b := rapid.SampledFrom(tree).Draw(d.T, "budget")
 	return b.name, b.parent
@@ -40,7 +50,7 @@ func (d *drawer) budgets(b *state.Batch) {
 		return
 	}
 	o := state.PutBudget{
-		Key: d.m.budgetKey(name), Unit: "USD", Limit: uint64(d.pick("limit", 0, 10, 50, 100, 100)), Parent: parent,
+		Key: d.m.budgetKey(name), Unit: "USD", Limit: uint64(d.pick("limit", 100, 50, 1000, 10, 0)), Parent: parent,
 		Window: rapid.SampledFrom([]state.Window{
 			{Kind: state.WindowLifetime}, {Kind: state.WindowLifetime}, {Kind: state.WindowFixed, Seconds: 3600}, {Kind: state.WindowDay, Zone: "Europe/Berlin"},
 		}).Draw(d.T, "window"),
@@ -92,7 +102,7 @@ func (d *drawer) reserve(b *state.Batch) {
 	}
 	give, claim := state.Bucket{Kind: state.BucketSpent}, d.fresh(state.KindSpend)
 	if d.one("hold", 2) {
-		until := state.HoldUntil(d.now, d.pick("ttl", second, 10*second, hour, 2*day))
+		until := state.HoldUntil(d.now, d.pick("ttl", hour, 10*second, 2*day, second))
 		give, claim = state.Bucket{Kind: state.BucketHeld, Until: until}, d.fresh(state.KindHold)
 		claim.State, claim.Expires = state.Pending, until
 	}
@@ -116,7 +126,7 @@ func (d *drawer) fresh(kind state.Kind) state.Claim {
 }
 
 func (d *drawer) amount() uint64 {
-	return uint64(d.pick("amount", 0, 1, 7, 10, 10, 30, state.MaxAmount))
+	return uint64(d.pick("amount", 10, 7, 1, 30, 0, state.MaxAmount))
 }
 
 // give adds an amount to budgets and to all above them, summed where they meet.
@@ -149,19 +159,26 @@ func (d *drawer) give(b *state.Batch, names []string, to state.Bucket, amount ui
 // budget goes elsewhere, in it and in all above it.
 func (d *drawer) finish(b *state.Batch) {
 	name, _ := d.budgetName()
+	for _, b := range tree {
+		if at, _, ok := d.m.BudgetAt(b.name, d.now); ok && at.used() > 0 && d.one("in use", 2) {
+			name = b.name
+		}
+	}
 	links := d.chain(name)
 	key, ok := d.pending(state.KindHold, state.KindSpend, state.KindOperation)
 	switch {
-	case !ok:
-		b.Ops = append(b.Ops, d.life(d.key(state.KindHold)))
+	case !ok || d.one("claim", 4):
+		b.Ops = append(b.Ops, d.fresh(state.KindHold))
 	case d.one("settle", 2):
-		b.Ops = append(b.Ops, d.settle(key))
+		s := d.settle(key)
+		s.IfVersion, s.IfLeaseOver = state.Version{}, false
+		b.Ops = append(b.Ops, s)
 	default:
 		b.Ops = append(b.Ops, state.Update{Key: key, Token: d.tokenOf(key), NewToken: d.newToken(), Body: []byte("fenced")})
 	}
 	from, amount := d.bucket(links[0].budget)
 	to := rapid.SampledFrom([]state.Bucket{
-		{}, {Kind: state.BucketSpent}, {Kind: state.BucketFenced}, {Kind: state.BucketHeld, Until: state.HoldUntil(d.now, hour)},
+		{Kind: state.BucketSpent}, {}, {Kind: state.BucketFenced}, {Kind: state.BucketHeld, Until: state.HoldUntil(d.now, hour)},
 	}).Draw(d.T, "to")
 	given := uint64(0)
 	if to.Kind != state.BucketNone {
@@ -206,17 +223,19 @@ func (d *drawer) bucket(b Budget) (from state.Bucket, amount uint64) {
 		bucket state.Bucket
 		amount uint64
 	}
-	choice := []full{{state.Bucket{Kind: state.BucketSpent}, b.Spent}, {state.Bucket{Kind: state.BucketFenced}, b.Fenced}}
+	var choice []full
 	for until, h := range b.Holds {
 		choice = append(choice, full{state.Bucket{Kind: state.BucketHeld, Until: until}, h.Amount})
 	}
 	choice = slices.DeleteFunc(choice, func(f full) bool { return f.amount == 0 })
+	slices.SortFunc(choice, func(a, b full) int { return int(a.bucket.Until - b.bucket.Until) })
+	choice = append(choice, full{state.Bucket{Kind: state.BucketFenced}, b.Fenced}, full{state.Bucket{Kind: state.BucketSpent}, b.Spent})
+	choice = slices.DeleteFunc(choice, func(f full) bool { return f.amount == 0 })
 	if len(choice) == 0 {
 		return state.Bucket{}, 0
 	}
-	slices.SortFunc(choice, func(a, b full) int { return int(a.bucket.Until - b.bucket.Until) })
 	c := rapid.SampledFrom(choice).Draw(d.T, "from")
-	switch d.pick("part", 0, 0, 1, 2) {
+	switch d.pick("part", 0, 1, 2) {
 	case 1:
 		return c.bucket, (c.amount + 1) / 2
 	case 2:
