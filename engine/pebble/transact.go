@@ -284,7 +284,7 @@ func (t *transaction) repeat(at []int) bool {
 	seen := make([]uint64, mask+1)
 	for _, p := range at {
 		hash := t.hashes[p]
-		slot := int(hash) & mask
+		slot := int(hash) & mask //nolint:gosec // some of its bits
 		for seen[slot] != 0 {
 			if seen[slot] == hash {
 				return true
