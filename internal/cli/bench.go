@@ -46,6 +46,9 @@ func (a *app) benchCommand() *cobra.Command {
 			if length < time.Second || length > maxBenchTime {
 				return badValue("--for: want 1s to %s", maxBenchTime)
 			}
+			if err := at.open(ctx); err != nil {
+				return err
+			}
 			m, failure := c.load(ctx, at, callers, length)
 			if m.Pairs == 0 && failure != nil {
 				return failure

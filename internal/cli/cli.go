@@ -42,13 +42,13 @@ func Main(args []string, p Process) int {
 	defer stop()
 	// A second signal ends the program at once, unless a command takes signals itself.
 	context.AfterFunc(ctx, stop)
-	err := root.ExecuteContext(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return int(Done)
 	}
 	var began *ranError
 	if !errors.As(err, &began) {
-		err = &usageError{err, root.Name()}
+		err = &usageError{err, ran.CommandPath()}
 	}
 	return int(a.report(err))
 }
@@ -111,9 +111,7 @@ var commands = []func(*app) *cobra.Command{
 func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return errors.New("want a command of '" + c.CommandPath() + "'; '" + c.CommandPath() + " --help' lists them")
-		},
+		RunE: func(*cobra.Command, []string) error { return errors.New("a command is missing") },
 	}
 	c.AddCommand(below...)
 	return c

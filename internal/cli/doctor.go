@@ -125,7 +125,7 @@ func (c *call) examine(ctx context.Context, p place, r *report) error {
 	silent := slog.New(slog.DiscardHandler)
 	s, err := openSoon(ctx, p, c.config, silent)
 	switch {
-	case errors.Is(err, store.ErrRolledBack):
+	case errors.Is(err, store.ErrRolledBack) || errors.Is(err, store.ErrWitness):
 		r.add(broken, "witness", "counterfoil recover --why WHAT-HAPPENED", "%v", err)
 		return nil
 	case err != nil && codeOf(err) == Unavailable:

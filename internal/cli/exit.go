@@ -96,6 +96,7 @@ var codes = []struct {
 	{engine.ErrUnavailable, Unavailable},
 	{engine.ErrClosed, Unavailable},
 	{store.ErrRolledBack, Unavailable},
+	{store.ErrWitness, Unavailable},
 	{keyring.ErrMissing, Unavailable},
 	{keyring.ErrUnsafe, Unavailable},
 	{keyring.ErrForeign, Unavailable},
@@ -180,6 +181,9 @@ func (a *app) report(err error) Code {
 	if errors.As(err, &p) {
 		row, _ := p.Code.Info()
 		f.Code, f.Do, f.Refuse = p.Code, row.Do, p
+		if f.Exit == Usage {
+			f.Do = "" // which says where in a body to look
+		}
 	}
 	var said *exitError
 	var exceeded *budget.ExceededError

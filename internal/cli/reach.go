@@ -23,6 +23,27 @@ type reached struct {
 	owner string // it acts as; "" for the one of the token
 	stack *stack // nil with a server
 	close func() error
+	later *call // what is to be opened before the first request; nil once it is
+}
+
+// open opens what is to be opened.
+func (r *reached) open(ctx context.Context) error {
+	if r.later == nil {
+		return nil
+	}
+	at, err := r.later.reach(ctx)
+	if err == nil {
+		*r = *at
+	}
+	return err
+}
+
+// Do sends a request. The first one opens what the options name: so whatever is wrong on the command line is told first.
+func (r *reached) Do(ctx context.Context, req client.Request, answer any) error {
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	return r.Caller.Do(ctx, req, answer)
 }
 
 // direct reports whether the command works on a store and not on a server.
@@ -76,11 +97,9 @@ func (c *call) reachStore(ctx context.Context) (*reached, error) {
 // asking makes a command that asks a server or a store.
 func (a *app) asking(use, short string, args cobra.PositionalArgs, run func(context.Context, *call, *reached) error) *cobra.Command {
 	return a.command(use, short, config.Place, args, func(ctx context.Context, c *call) error {
-		at, err := c.reach(ctx)
-		if err != nil {
-			return err
-		}
-		return errors.Join(run(ctx, c, at), at.close())
+		at := &reached{later: c, close: func() error { return nil }}
+		err := run(ctx, c, at)
+		return errors.Join(err, at.close())
 	})
 }
 

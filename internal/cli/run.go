@@ -42,6 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 			if lease < counterfoil.MinLease || lease > counterfoil.MaxLease {
 				return badValue("--lease: want 1s to 1h; it is renewed while the command runs")
 			}
+			c.config.MaxReceipt = max(c.config.MaxReceipt, keepInStore)
 			r := &runner{call: c, wait: wait, steps: &steps{call: c, lease: lease}}
 			return r.run(ctx, counterfoil.BeginParams{Key: string(k), Fingerprint: fingerprintOf(c.args), Lease: lease})
 		})

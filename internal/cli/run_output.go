@@ -13,6 +13,9 @@ import (
 // keepOutput is how many bytes of each of a command's two outputs a receipt keeps.
 const keepOutput = 1 << 20
 
+// keepInStore is how large a receipt that keeps both may become in a store that this program opens itself.
+const keepInStore = 2*keepOutput + 64<<10
+
 // keepTogether is how many bytes it keeps of both with a server, whose limit for a receipt is 1 MiB unless it says
 // otherwise.
 const keepTogether = keepOutput - 4<<10
