@@ -167,7 +167,7 @@ func wireWindow(w state.Window) api.Window {
 	out := kinds[w.Kind]
 	out.Zone = w.Zone
 	if w.Seconds > 0 {
-		out.Seconds = api.Seconds(min(w.Seconds, api.MaxInteger)) //nolint:gosec // bounded by min
+		out.Seconds = api.Seconds(min(w.Seconds, api.MaxInteger))
 	}
 	return out
 }

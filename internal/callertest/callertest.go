@@ -108,7 +108,7 @@ func request(key string) counterfoil.BeginParams {
 func amounts(pairs ...any) []counterfoil.Entry {
 	var out []counterfoil.Entry
 	for i := 0; i < len(pairs); i += 2 {
-		out = append(out, counterfoil.Entry{Budget: pairs[i].(string), Amount: uint64(pairs[i+1].(int))}) //nolint:gosec,errcheck,forcetypeassert // of the tests alone
+		out = append(out, counterfoil.Entry{Budget: pairs[i].(string), Amount: uint64(pairs[i+1].(int))}) //nolint:gosec,forcetypeassert // of the tests alone
 	}
 	return out
 }

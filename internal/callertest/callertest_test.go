@@ -14,8 +14,12 @@ import (
 
 func TestCaller(t *testing.T) {
 	t.Parallel()
-	t.Run("library", func(t *testing.T) { callertest.Run(t, library) })
-	t.Run("http", func(t *testing.T) { callertest.Run(t, overHTTP) })
+	for name, connect := range map[string]callertest.Connect{"library": library, "http": overHTTP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			callertest.Run(t, connect)
+		})
+	}
 }
 
 func library(w *callertest.World) (ann, bob, olga counterfoil.Caller) {

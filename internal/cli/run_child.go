@@ -75,7 +75,7 @@ func fromTerminal(s os.Signal) bool {
 		return false
 	}
 	defer tty.Close()
-	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP) //nolint:gosec // a file descriptor
+	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
 }
 

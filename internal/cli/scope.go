@@ -75,9 +75,9 @@ func (a *app) scopeCaps() *cobra.Command {
 		return c.onStore(ctx, func(s *stack) error {
 			var now state.Caps
 			err := s.store.ChangeScope(ctx, c.args[0], func(body *state.Scope, _ int64) error {
-				for _, cap := range want.flags() {
-					if c.flags.Flags().Changed(cap.name) {
-						*cap.of(&body.Caps) = *cap.value
+				for _, f := range want.flags() {
+					if c.flags.Flags().Changed(f.name) {
+						*f.of(&body.Caps) = *f.value
 					}
 				}
 				now = body.Caps
@@ -91,8 +91,8 @@ func (a *app) scopeCaps() *cobra.Command {
 				v.Live, v.OwnerLive, v.Tombstones, v.OwnerTombstones, v.Bytes, v.OwnerBytes)
 		})
 	})
-	for _, cap := range want.flags() {
-		c.Flags().Uint64Var(cap.value, cap.name, 0, cap.usage)
+	for _, f := range want.flags() {
+		c.Flags().Uint64Var(f.value, f.name, 0, f.usage)
 	}
 	return c
 }
