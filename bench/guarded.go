@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/budget"
+	"github.com/counterfoil/counterfoil/engine/pebble"
 	"github.com/counterfoil/counterfoil/keyring"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
@@ -51,19 +53,11 @@ func (b bench) onStore(callers int, kind func(*counterfoil.Counterfoil) (func(in
 		return m, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
-	ctx := context.Background()
 	keys, err := keyring.NewMemory(keyring.Options{}, scope)
 	if err != nil {
 		return m, err
 	}
-	engine, err := openPebble(dir)
-	if err != nil {
-		return m, err
-	}
-	if err := store.Create(ctx, engine, store.Options{Keys: keys.Integrity()}); err != nil {
-		return m, err
-	}
-	c, err := counterfoil.Open(ctx, engine, keys, store.Options{}, counterfoil.Options{})
+	c, engine, err := openCore(dir, keys)
 	if err != nil {
 		return m, err
 	}
@@ -71,17 +65,11 @@ func (b bench) onStore(callers int, kind func(*counterfoil.Counterfoil) (func(in
 	if err != nil {
 		return m, err
 	}
-	if b.profile != "" {
-		file, err := os.Create(b.profile)
-		if err != nil {
-			return m, err
-		}
-		defer file.Close()
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return m, err
-		}
-		defer pprof.StopCPUProfile()
+	stop, err := b.startProfile()
+	if err != nil {
+		return m, err
 	}
+	defer stop()
 	before := logBytes(engine)
 	m, err = b.rate(callers, caller)
 	m.bytes = (logBytes(engine) - before) / m.calls
@@ -89,6 +77,40 @@ func (b bench) onStore(callers int, kind func(*counterfoil.Counterfoil) (func(in
 		err = closeErr
 	}
 	return m, err
+}
+
+// openCore makes a fresh store on Pebble.
+func openCore(dir string, keys *keyring.Keyring) (*counterfoil.Counterfoil, *pebble.Engine, error) {
+	ctx := context.Background()
+	engine, err := openPebble(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := store.Create(ctx, engine, store.Options{Keys: keys.Integrity()}); err != nil {
+		return nil, nil, err
+	}
+	c, err := counterfoil.Open(ctx, engine, keys, store.Options{}, counterfoil.Options{})
+	return c, engine, err
+}
+
+// startProfile begins the CPU profile if one is asked for.
+func (b bench) startProfile() (stop func(), err error) {
+	if b.profile == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(b.profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		if err := file.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: the profile:", err)
+		}
+	}, nil
 }
 
 // claiming makes callers of the core's claim: a marker with a body of 150 bytes.

@@ -35,7 +35,7 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
-	tables := flag.String("tables", "claims,permits,guarded", "which tables to print")
+	tables := flag.String("tables", "claims,permits,guarded,http", "which tables to print")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
@@ -63,6 +63,8 @@ func run() error {
 			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
 			err = b.compareGuarded(numbers)
+		case "http":
+			err = b.compareHTTP()
 		default:
 			err = fmt.Errorf("-tables: there is no table %q", table)
 		}
