@@ -81,7 +81,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	path, err := exec.LookPath("counterfoil")
 	ts.Check(err)
 	s := &served{done: make(chan error, 1)}
-	s.cmd = exec.Command(path, append([]string{"serve", "--json", "--data", args[1], "--listen", "127.0.0.1:0"}, args[2:]...)...) //nolint:noctx // the script ends it
+	s.cmd = exec.Command(path, append([]string{"serve", "--json", "--data", args[1], "--listen", "127.0.0.1:0"}, args[2:]...)...)
 	s.cmd.Dir = ts.Getenv("WORK")
 	s.cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "TMPDIR=" + ts.Getenv("TMPDIR")}
 	s.cmd.Stderr = os.Stderr
