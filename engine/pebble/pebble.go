@@ -42,10 +42,12 @@ type Engine struct {
 // wait for each other.
 const lanes = 64
 
-// pipeline is how many transactions of one scope are worth having under way:
-// one that is being decided while another one waits for the disk, and one more
-// that is ready.
-const pipeline = 3
+// pipeline is how many transactions of one scope are worth having under way.
+// More than one would decide the next group while the last one waits for the
+// disk, but then each sync serves fewer callers: measured on two CPUs with 64
+// to 1,024 callers, 2 and 3 cost a fifth more CPU per claim and gave no more
+// claims. The table in memory is written beside the sync in any case.
+const pipeline = 1
 
 var (
 	_ engine.Engine       = (*Engine)(nil)
