@@ -38,6 +38,8 @@ func Main(args []string, p Process) int {
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
+	// A file that may not grow any more is an error of the write, and not the end of the program on the spot.
+	signal.Ignore(syscall.SIGXFSZ)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the program at once, unless a command takes signals itself.

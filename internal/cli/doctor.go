@@ -123,6 +123,7 @@ func (c *call) examine(ctx context.Context, p place, r *report) error {
 		r.add(broken, "token", "chmod 600 "+quote(p.token)+", and revoke the token if others may have read it", "%s is open to others", p.token)
 	}
 	silent := slog.New(slog.DiscardHandler)
+	c.examineServers(ctx, p, r)
 	s, err := openSoon(ctx, p, c.config, silent)
 	switch {
 	case errors.Is(err, store.ErrRolledBack) || errors.Is(err, store.ErrWitness):
@@ -135,6 +136,30 @@ func (c *call) examine(ctx context.Context, p place, r *report) error {
 		return nil
 	}
 	return errors.Join(c.examineStore(ctx, s, r), s.close())
+}
+
+// examineServers looks at every setting of the servers that the guarantee rests on.
+func (c *call) examineServers(ctx context.Context, p place, r *report) {
+	found, err := p.location.Settings(ctx, p.engineOptions(c.config, slog.New(slog.DiscardHandler), nil))
+	if err != nil {
+		r.add(broken, "settings", "", "%v", err)
+		return
+	}
+	for i := range found {
+		s := &found[i]
+		state := fine
+		if !s.Safe {
+			state = broken
+			if c.config.UnsafeDurability {
+				state = look
+			}
+		}
+		detail := fmt.Sprintf("%s is %q, want %s", s.Name, s.Value, s.Want)
+		if s.Where != "" {
+			detail += ", on " + s.Where
+		}
+		r.add(state, "settings", s.Mend, "%s", detail)
+	}
 }
 
 func (c *call) examineStore(ctx context.Context, s *stack, r *report) error {

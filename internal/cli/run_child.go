@@ -42,7 +42,10 @@ func (r *runner) start() (*child, error) {
 	// No context: nothing but itself ends a command that has begun.
 	c.cmd = &exec.Cmd{Path: path, Args: r.args, Env: r.Environ, Stdin: r.In, Stdout: c.out, Stderr: c.errs, WaitDelay: outputAfterEnd}
 	signal.Notify(c.signals, passedOn...)
-	if err := c.cmd.Start(); err != nil {
+	signal.Reset(syscall.SIGXFSZ) // a command would inherit that it is ignored
+	err = c.cmd.Start()
+	signal.Ignore(syscall.SIGXFSZ)
+	if err != nil {
 		signal.Stop(c.signals)
 		return nil, err
 	}
