@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // The encoding of a record's fields, before the seal. Integers are unsigned
@@ -149,11 +150,11 @@ func decodeRecord(b []byte, kind Kind) (*Record, error) {
 func (r *Record) body(kind Kind) []byte {
 	switch {
 	case r.scope != nil:
-		return appendScope(nil, r.scope)
+		return appendScope(make([]byte, 0, 64), r.scope)
 	case r.budget != nil:
-		return appendBudget(nil, r.budget)
+		return appendBudget(make([]byte, 0, 128+20*len(r.budget.Held)), r.budget)
 	case r.quota != nil:
-		return appendQuota(nil, r.quota)
+		return appendQuota(make([]byte, 0, 24), r.quota)
 	case r.writer != nil:
 		b := append([]byte(nil), r.writer.Instance[:]...)
 		b = appendTime(b, r.writer.Mark)
@@ -251,6 +252,9 @@ func decodeBudget(d *decoder) (*Budget, error) {
 	d.fixed(g.Generation[:])
 	g.Start, g.Spent, g.Fenced = d.time(), d.uvarint(), d.uvarint()
 	n := d.atMost(MaxHeld)
+	if n > 0 && d.err == nil {
+		g.Held = make([]Held, 0, min(n, uint64(len(d.b)/3))) // an entry has at least three bytes
+	}
 	for range n {
 		if d.err != nil {
 			break
@@ -263,6 +267,7 @@ func decodeBudget(d *decoder) (*Budget, error) {
 // appendResult encodes the figures of a batch's Moves, as Batch.Keep stores
 // them in the anchor's record.
 func appendResult(b []byte, o *Outcome) []byte {
+	b = slices.Grow(b, 1+128*len(o.Figures))
 	b = append(b, flag[byte](o.Extra, 1))
 	for i, f := range o.Figures {
 		if f == nil {

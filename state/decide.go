@@ -371,6 +371,9 @@ func (d *decision) write(key Key, r *Record) {
 			return
 		}
 	}
+	if d.writes == nil {
+		d.writes = make([]Write, 0, len(d.batch.Ops)+2)
+	}
 	d.writes = append(d.writes, Write{key, r})
 }
 

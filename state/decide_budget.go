@@ -25,11 +25,17 @@ func (d *decision) move(i int, o Move) {
 		d.gone(i, o, o.IfGone, BudgetGone)
 		return
 	}
-	b, end, err := r.budget.At(d.Now)
+	at, end, err := r.budget.At(d.Now)
 	if err != nil {
 		d.fail(&RecordError{o.Key, ErrCorrupt})
 		return
 	}
+	n := &struct {
+		Record
+		b Budget
+	}{*r, at}
+	b := &n.b
+	n.Record.budget = b
 	if o.Window != CurrentWindow && o.Window != b.Start {
 		d.out.Figures[i] = b.Figures(o.Key.ID, end)
 		d.gone(i, o, o.IfClosed, WindowOver)
@@ -41,14 +47,14 @@ func (d *decision) move(i int, o Move) {
 	if b.Parent != "" && (o.GiveAmount > 0 || o.Extra > 0) {
 		d.inside = append(d.inside, inside{i, b.Parent, b.ParentGen, o.Give, o.GiveAmount, o.Extra})
 	}
-	found, before := b, b.Used()
+	before := at.Used()
 	if err := b.take(o.Take, o.TakeAmount); err != nil {
 		// Unless a refusal explains it (a hold that is over), the record is wrong.
 		d.short = &RecordError{o.Key, ErrCorrupt}
 		return
 	}
 	if after := b.Used() + o.GiveAmount; after > before && !b.fits(after) {
-		f := found.Figures(o.Key.ID, end)
+		f := at.Figures(o.Key.ID, end)
 		f.Amount = after - before
 		d.refuse(Refusal{Op: i, Reason: OverLimit, Figures: f})
 		return
@@ -58,26 +64,17 @@ func (d *decision) move(i int, o Move) {
 		d.fail(invalidf("op %d: the budget has too many different hold expiries", i))
 		return
 	}
-	if o.Extra > 0 {
-		d.extras = append(d.extras, extra{i, o.Extra, &b, end})
-	}
-	d.putMoved(i, o, r, &b, end)
-}
-
-// putMoved notes the budget that a Move leaves. Nothing for nothing leaves no
-// trace.
-func (d *decision) putMoved(i int, o Move, r *Record, b *Budget, end int64) {
 	f := b.Figures(o.Key.ID, end)
 	if o.GiveAmount > o.TakeAmount {
 		f.Amount = o.GiveAmount - o.TakeAmount
 	}
 	d.out.Figures[i] = f
-	if o.TakeAmount == 0 && o.GiveAmount == 0 && o.Extra == 0 {
-		return
+	if o.Extra > 0 {
+		d.extras = append(d.extras, extra{i, o.Extra, b, end})
 	}
-	n := *r
-	n.budget = b
-	d.write(o.Key, &n)
+	if o.TakeAmount > 0 || o.GiveAmount > 0 || o.Extra > 0 { // nothing for nothing leaves no trace
+		d.write(o.Key, &n.Record)
+	}
 }
 
 // gone skips or refuses a Move whose budget or window is no longer there. An

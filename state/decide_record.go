@@ -190,7 +190,7 @@ func (d *decision) replace(i int, o Replace) {
 func (d *decision) adopt(key Key, n *Record) {
 	used := uint64(0)
 	for s := range max(d.scope.Writers, d.Shard+1) {
-		used += d.quota(meter{key.Kind, meterLive}, n.OwnerTag, s).Used
+		used += d.quota(quotaKey(key.Scope, meter{key.Kind, meterLive}, n.OwnerTag, s)).Used
 	}
 	if used > 0 {
 		d.adopted = &Record{State: Pending, Shard: n.Shard, OwnerTag: n.OwnerTag}

@@ -85,7 +85,7 @@ func TestOpsOfAHolder(t *testing.T) {
 		"Drop if over":    state.Drop{Key: k, Token: state.Token{1}, IfLeaseOver: true},
 	}
 	for name, o := range ops {
-		for situation, make := range situations {
+		for situation, arise := range situations {
 			want := table[situation]
 			if r, ok := asked[name][situation]; ok {
 				want = r
@@ -93,7 +93,7 @@ func TestOpsOfAHolder(t *testing.T) {
 			t.Run(name+"/"+situation, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				make(r, k)
+				arise(r, k)
 				first := state.Check{Key: state.ScopeKey("s")}
 				if want == applied {
 					r.applies(first, o)
@@ -116,7 +116,7 @@ func TestOpsOfAHolder(t *testing.T) {
 // TestClaim: what a Claim of somebody else says in every situation.
 func TestClaim(t *testing.T) {
 	t.Parallel()
-	for situation, make := range situations {
+	for situation, arise := range situations {
 		want := applied
 		switch situation {
 		case "pending", "of another", "lease alive", "lease over", "settled", "settled by another", "retention over", "swept to a tombstone":
@@ -126,7 +126,7 @@ func TestClaim(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			k := hold("x")
-			make(r, k)
+			arise(r, k)
 			c := claim(k)
 			c.Token, c.Owner = state.Token{9}, "bob"
 			if want != applied {

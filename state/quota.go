@@ -194,20 +194,22 @@ func (d *decision) countWrites(records int) (full []line) {
 // counted at all.
 func (d *decision) shrink(l line) {
 	take := uint64(-l.delta) //nolint:gosec // the caller has l.delta < 0.
-	q := d.quota(l.meter, l.owner, l.shard)
-	own := min(q.Used, take)
-	q.Used -= own
-	d.putQuota(l.meter, l.owner, l.shard, q)
+	own := d.uncount(l, l.shard, take)
 	for s := uint16(0); own < take && s < d.scope.Writers; s++ {
-		o := d.quota(l.meter, l.owner, s)
-		there := min(o.Used, take-own)
-		if there == 0 {
-			continue
-		}
-		own += there
-		o.Used -= there
-		d.putQuota(l.meter, l.owner, s, o)
+		own += d.uncount(l, s, take-own)
 	}
+}
+
+// uncount takes off at most that much in one shard, and gives how much it was.
+func (d *decision) uncount(l line, shard uint16, most uint64) uint64 {
+	key := d.countKey(l, shard)
+	q := d.quota(key)
+	n := min(q.Used, most)
+	if n > 0 {
+		q.Used -= n
+		d.putQuota(key, q)
+	}
+	return n
 }
 
 // grow makes room for l within the allowance of its shard, or reports that
@@ -218,12 +220,13 @@ func (d *decision) shrink(l line) {
 // moves from one shard to another (a net of 0) is never refused, but gets no
 // allowance where a lowered cap is overrun.
 func (d *decision) grow(l line, net int64) bool {
-	q := d.quota(l.meter, l.owner, l.shard)
+	own := d.countKey(l, l.shard)
+	q := d.quota(own)
 	limit := d.scope.Caps.of(l.meter, l.owner != OwnerTag{})
 	need := q.Used + uint64(l.delta) //nolint:gosec // the caller has l.delta > 0.
 	if need <= q.Allowance && q.Cap == limit {
 		q.Used = need
-		d.putQuota(l.meter, l.owner, l.shard, q)
+		d.putQuota(own, q)
 		return true
 	}
 	shards := max(d.scope.Writers, l.shard+1)
@@ -233,7 +236,7 @@ func (d *decision) grow(l line, net int64) bool {
 		if s == l.shard {
 			continue
 		}
-		o := d.quota(l.meter, l.owner, s)
+		o := d.quota(d.countKey(l, s))
 		used += o.Used
 		allowed += max(o.Used, o.Allowance)
 		changed = changed || o != quota{} && o.Cap != limit
@@ -243,26 +246,30 @@ func (d *decision) grow(l line, net int64) bool {
 	}
 	if used+need > limit {
 		if net <= 0 {
-			d.putQuota(l.meter, l.owner, l.shard, quota{Used: need})
+			d.putQuota(own, quota{Used: need})
 		}
 		return net <= 0
 	}
 	if changed || allowed+need > limit {
 		for s := range shards {
-			if o := d.quota(l.meter, l.owner, s); s != l.shard && o != (quota{}) {
-				d.putQuota(l.meter, l.owner, s, quota{Used: o.Used, Allowance: o.Used, Cap: limit})
+			key := d.countKey(l, s)
+			if o := d.quota(key); s != l.shard && o != (quota{}) {
+				d.putQuota(key, quota{Used: o.Used, Allowance: o.Used, Cap: limit})
 			}
 		}
 		allowed = used
 	}
 	free := limit - allowed - need
-	d.putQuota(l.meter, l.owner, l.shard, quota{Used: need, Allowance: need + free/uint64(shards), Cap: limit})
+	d.putQuota(own, quota{Used: need, Allowance: need + free/uint64(shards), Cap: limit})
 	return true
 }
 
+func (d *decision) countKey(l line, shard uint16) Key {
+	return quotaKey(d.batch.Scope, l.meter, l.owner, shard)
+}
+
 // quota reads a shard; an absent one has used and been allowed nothing.
-func (d *decision) quota(m meter, owner OwnerTag, shard uint16) quota {
-	key := quotaKey(d.batch.Scope, m, owner, shard)
+func (d *decision) quota(key Key) quota {
 	if _, known := d.view.entries[key]; !known && planted.On(planted.UncomparedCount) {
 		return quota{}
 	}
@@ -272,13 +279,19 @@ func (d *decision) quota(m meter, owner OwnerTag, shard uint16) quota {
 	return quota{}
 }
 
-func (d *decision) putQuota(m meter, owner OwnerTag, shard uint16, q quota) {
-	key := quotaKey(d.batch.Scope, m, owner, shard)
-	if q.Used == 0 && (q.Allowance == 0 || owner != OwnerTag{}) {
+// putQuota writes a shard. One that counts nothing goes; a scope's is kept for
+// what it was allowed.
+func (d *decision) putQuota(key Key, q quota) {
+	if q.Used == 0 && (q.Allowance == 0 || len(key.ID) > len(OwnerTag{})) {
 		d.write(key, nil)
 		return
 	}
-	d.write(key, &Record{State: Settled, quota: &q})
+	n := &struct {
+		Record
+		q quota
+	}{Record{State: Settled}, q}
+	n.Record.quota = &n.q
+	d.write(key, &n.Record)
 }
 
 // shorten replaces the body of a receipt that finds no room by its short form.

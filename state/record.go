@@ -98,7 +98,8 @@ func TagOwner(owner string) OwnerTag {
 	if owner == "" {
 		return OwnerTag{}
 	}
-	sum := sha256.Sum256(append([]byte("counterfoil.owner.v1\x00"), owner...))
+	var room [21 + MaxScopeBytes]byte // of the tag and the longest owner
+	sum := sha256.Sum256(append(append(room[:0], "counterfoil.owner.v1\x00"...), owner...))
 	return OwnerTag(sum[:16])
 }
 

@@ -48,7 +48,7 @@ func (w Window) Validate() error {
 		if w.Seconds != 0 {
 			return errors.New("a calendar window has no length in seconds")
 		}
-		_, err := zone(w.Zone)
+		_, _, err := zone(w.Zone)
 		return err
 	}
 	return errors.New("the kind of window is not known")
@@ -72,17 +72,28 @@ func (w Window) Bounds(now int64) (start, end int64, err error) {
 	default:
 		return 0, 0, errors.New("the kind of window is not known")
 	}
-	loc, err := zone(w.Zone)
+	calendar, loc, err := zone(w.Zone)
 	if err != nil {
 		return 0, 0, err
 	}
+	last := calendar.last(w.Kind)
+	if p := last.Load(); p != nil && p.start <= now && now < p.end {
+		return p.start, p.end, nil
+	}
+	start, end = w.work(loc, now)
+	last.Store(&period{start, end})
+	return start, end, nil
+}
+
+// work works out the bounds of a calendar window.
+func (w Window) work(loc *time.Location, now int64) (start, end int64) {
 	start, end, next := w.from(time.UnixMilli(now).In(loc))
 	if end <= now {
 		// Where a clock is set back over midnight, the next date has begun once
 		// already: it stays begun.
 		start, end = end, next
 	}
-	return max(start, 0), end, nil
+	return max(start, 0), end
 }
 
 // from gives the start of the period that holds the local date of t, of the

@@ -141,7 +141,7 @@ func TestCalendarWindowsAgreeWithACalendar(t *testing.T) {
 	for _, z := range zones {
 		t.Run(z.name+" "+z.from, func(t *testing.T) {
 			t.Parallel()
-			loc, err := zone(z.name)
+			_, loc, err := zone(z.name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,6 +170,9 @@ func walkCalendar(t *testing.T, w Window, loc *time.Location, now, last int64) {
 			continue
 		}
 		start, end, err := w.Bounds(now)
+		if s, e := w.work(loc, now); s != start || e != end {
+			t.Fatalf("%v at %s: worked out it is from %d to %d, remembered %d to %d", w, time.UnixMilli(now).In(loc), s, e, start, end)
+		}
 		if err != nil || start != began || end <= now {
 			t.Fatalf("%v at %s: from %s to %s, %v, want from %s", w, time.UnixMilli(now).In(loc), time.UnixMilli(start).In(loc), time.UnixMilli(end).In(loc), err, time.UnixMilli(began).In(loc))
 		}
@@ -182,23 +185,27 @@ func walkCalendar(t *testing.T, w Window, loc *time.Location, now, last int64) {
 func TestWindowsNeverGoBack(t *testing.T) {
 	t.Parallel()
 	names := []string{}
-	for name := range zoneFiles() {
+	for name := range calendars() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	rapid.Check(t, func(t *rapid.T) {
 		w := Window{Kind: rapid.SampledFrom([]WindowKind{WindowDay, WindowWeek, WindowMonth}).Draw(t, "kind"), Zone: rapid.SampledFrom(names).Draw(t, "zone")}
 		now := rapid.Int64Range(0, 4_000_000_000_000).Draw(t, "now")
-		start, end, err := w.Bounds(now)
-		if err != nil || start > now || end <= now {
-			t.Fatalf("at %d: from %d to %d, %v", now, start, end, err)
+		_, loc, err := zone(w.Zone)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, at := range []int64{start, end - 1} {
-			if s, e, _ := w.Bounds(at); s != start || e != end {
+		start, end := w.work(loc, now)
+		if s, e, err := w.Bounds(now); err != nil || s != start || e != end || start > now || end <= now {
+			t.Fatalf("at %d: from %d to %d, remembered %d to %d, %v", now, start, end, s, e, err)
+		}
+		for _, at := range []int64{start, end - 1, start + rapid.Int64Range(0, end-start-1).Draw(t, "within")} {
+			if s, e := w.work(loc, at); s != start || e != end {
 				t.Fatalf("at %d the window is %d to %d, at %d %d to %d", now, start, end, at, s, e)
 			}
 		}
-		if s, _, _ := w.Bounds(end); s != end {
+		if s, _ := w.work(loc, end); s != end {
 			t.Fatalf("the window after %d to %d begins at %d", start, end, s)
 		}
 		if length := end - start; start > 0 && length < 22*3600_000 || length > 32*86_400_000 {
@@ -209,8 +216,8 @@ func TestWindowsNeverGoBack(t *testing.T) {
 
 func TestZonesComeFromTheEmbeddedDatabase(t *testing.T) {
 	t.Setenv("ZONEINFO", t.TempDir())
-	for name := range zoneFiles() {
-		if _, err := zone(name); err != nil {
+	for name := range calendars() {
+		if _, _, err := zone(name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.EqualFold(name, "local") {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,47 +19,69 @@ import (
 //go:embed zoneinfo.zip
 var zoneinfo []byte
 
-var zoneFiles = sync.OnceValue(func() map[string]*zip.File {
+// calendar is the local time of one zone.
+type calendar struct {
+	read func() (*time.Location, error)
+	// What was last worked out for days, weeks and months: in the hot path it
+	// is the same period again and again, and the way through a zone's rules is
+	// longer than all the rest of a decision.
+	days, weeks, months atomic.Pointer[period]
+}
+
+// period is a window of time, from start up to end.
+type period struct{ start, end int64 }
+
+// calendars has a calendar for each zone by name. Its file is read when it is
+// first needed.
+var calendars = sync.OnceValue(func() map[string]*calendar {
 	archive, err := zip.NewReader(bytes.NewReader(zoneinfo), int64(len(zoneinfo)))
 	if err != nil {
 		panic("state: the embedded time zone database is damaged: " + err.Error())
 	}
-	files := make(map[string]*zip.File, len(archive.File))
+	all := make(map[string]*calendar, len(archive.File))
 	for _, f := range archive.File {
 		if !f.FileInfo().IsDir() {
-			files[f.Name] = f
+			all[f.Name] = &calendar{read: sync.OnceValues(func() (*time.Location, error) { return readZone(f) })}
 		}
 	}
-	return files
+	return all
 })
 
-// zones keeps zones that were read once: reading one takes longer than a whole
-// decision. There are no more of them than the database has names.
-var zones sync.Map // name → *time.Location
-
-// zone finds a zone by its name in the database. "Local", which means something
-// else on each machine, is not one.
-func zone(name string) (*time.Location, error) {
-	if loc, ok := zones.Load(name); ok {
-		return loc.(*time.Location), nil //nolint:forcetypeassert // only locations are stored.
-	}
-	file, ok := zoneFiles()[name]
-	if !ok {
-		return nil, errors.New("name a zone of the IANA time zone database, such as Europe/Berlin or UTC")
-	}
-	r, err := file.Open()
+func readZone(f *zip.File) (*time.Location, error) {
+	r, err := f.Open()
 	if err != nil {
-		return nil, errors.New("the embedded time zone database is damaged")
+		return nil, err
 	}
 	defer r.Close()
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return nil, errors.New("the embedded time zone database is damaged")
+		return nil, err
 	}
-	loc, err := time.LoadLocationFromTZData(name, data)
+	return time.LoadLocationFromTZData(f.Name, data)
+}
+
+// zone finds a zone by its name in the database. "Local", which means something
+// else on each machine, is not one.
+func zone(name string) (*calendar, *time.Location, error) {
+	c, ok := calendars()[name]
+	if !ok {
+		return nil, nil, errors.New("name a zone of the IANA time zone database, such as Europe/Berlin or UTC")
+	}
+	loc, err := c.read()
 	if err != nil {
-		return nil, errors.New("the embedded time zone database is damaged")
+		return nil, nil, errors.New("the embedded time zone database is damaged")
 	}
-	zones.Store(name, loc)
-	return loc, nil
+	return c, loc, nil
+}
+
+// last is where the period of a kind of window is remembered.
+func (c *calendar) last(kind WindowKind) *atomic.Pointer[period] {
+	switch kind {
+	case WindowMonth:
+		return &c.months
+	case WindowWeek:
+		return &c.weeks
+	case WindowDay, WindowLifetime, WindowFixed:
+	}
+	return &c.days
 }

@@ -70,7 +70,7 @@ func run(t *testing.T, binary, pkg, name string, bug planted.Bug) (output string
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^"+name+"$", "-test.v", "-test.timeout", "2m")
 	cmd.Dir = filepath.Join("..", "..", filepath.FromSlash(pkg))
-	cmd.Env = append(os.Environ(), "COUNTERFOIL_PLANTED="+string(bug), "RAPID_NOFAILFILE=true")
+	cmd.Env = append(os.Environ(), "COUNTERFOIL_PLANTED="+string(bug), "RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=100ms")
 	out, err := cmd.CombinedOutput()
 	return string(out), err == nil
 }
