@@ -3,6 +3,11 @@
 //
 //	memory:            forgets everything with the process
 //	file:DIR           the embedded engine in the directory DIR
+//	redis://HOST       Redis, Valkey or a cluster of them; rediss:// with TLS
+//	postgres://HOST/DB PostgreSQL
+//
+// The URL of a server may carry guarantee=replicated among its parameters (and for Redis replicas=N, 1 by default): an answer
+// is then given only when the replicas have what it rests on. Without it the guarantee is that of one node.
 package open
 
 import (
@@ -46,12 +51,16 @@ type driver struct {
 	parse           func(location string) (target string, err error)
 	provision       func(ctx context.Context, target string, o Options) error
 	open            func(ctx context.Context, target string, o Options) (engine.Engine, error)
+	// settings is nil where there are none.
+	settings func(ctx context.Context, target string, o Options) ([]engine.Setting, error)
 }
 
 // drivers are all engines there are.
 var drivers = []driver{
 	{schemes: []string{"memory"}, forgets: true, parse: parseMemory, provision: nothing, open: openMemory},
 	{schemes: []string{"file"}, parse: parseFile, provision: createFile, open: openFile},
+	{schemes: []string{"redis", "rediss"}, shared: true, parse: parseServer, provision: createRedis, open: openRedis, settings: settingsOfRedis},
+	{schemes: []string{"postgres", "postgresql"}, shared: true, parse: parseServer, provision: createPostgres, open: openPostgres, settings: settingsOfPostgres},
 }
 
 // Parse reads a URL. Its errors wrap [ErrURL].
@@ -89,6 +98,14 @@ func (l Location) Provision(ctx context.Context, o Options) error {
 // Open opens the engine. It creates nothing.
 func (l Location) Open(ctx context.Context, o Options) (engine.Engine, error) {
 	return l.engine.open(ctx, l.target, o.withDefaults())
+}
+
+// Settings lists the settings of the servers there that the guarantee rests on, the right ones too, without opening a store.
+func (l Location) Settings(ctx context.Context, o Options) ([]engine.Setting, error) {
+	if l.engine.settings == nil {
+		return nil, nil
+	}
+	return l.engine.settings(ctx, l.target, o.withDefaults())
 }
 
 func (o Options) withDefaults() Options {

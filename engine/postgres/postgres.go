@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -43,7 +44,7 @@ var _ engine.Engine = (*Engine)(nil)
 // one up to date. It is safe to call from several processes at once. It fails
 // with [engine.ErrStoreExists] if the schema is there in this version already.
 func Create(ctx context.Context, url string, o Options) error {
-	e, err := connect(ctx, url, o.withDefaults())
+	e, err := connect(ctx, url, o)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func Create(ctx context.Context, url string, o Options) error {
 // newer schema ([engine.ErrForeign]), a standby, and settings that are weaker
 // than the guarantee.
 func Open(ctx context.Context, url string, o Options) (*Engine, error) {
-	e, err := connect(ctx, url, o.withDefaults())
+	e, err := connect(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (e *Engine) open(ctx context.Context) error {
 	case version < len(migrations):
 		return fmt.Errorf("%w: its schema is of version %d; bring it to %d with 'counterfoil init --store'", engine.ErrForeign, version, len(migrations))
 	}
-	checks, err := e.Settings(ctx)
+	found, err := e.Settings(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if e.options.Replicated {
 		e.guarantee.Level = engine.Replicated
 	}
-	e.guarantee.Unsafe, err = engine.Accept(checks, e.options.UnsafeDurability)
+	e.guarantee.Unsafe, err = engine.Accept(found, e.options.UnsafeDurability)
 	return err
 }
 
@@ -137,8 +138,43 @@ func schemaVersion(ctx context.Context, q querier) (int, error) {
 	return version, err
 }
 
-// connect makes a pool whose connections all go to a server that takes writes.
+// errReadOnly: the server is a standby, or was made to refuse writes.
+var errReadOnly = errors.New("the server takes no writes: name the primary, and see default_transaction_read_only")
+
+func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
+		return fmt.Errorf("%w (%w)", errReadOnly, err)
+	}
+	return nil
+}
+
+// sessionSettings are those of each connection. A client that is gone with half
+// of a transaction sent would hold its locks: the server finds out within 30 s.
+// Every statement is planned once, and by the indexes: what the planner believes
+// about a young table would else be its plan for a full one.
+var sessionSettings = map[string]string{
+	"application_name":                    "counterfoil",
+	"lock_timeout":                        lockFor,
+	"statement_timeout":                   "0",
+	"idle_in_transaction_session_timeout": "30s",
+	"tcp_keepalives_idle":                 "10",
+	"tcp_keepalives_interval":             "5",
+	"tcp_keepalives_count":                "4",
+	"default_transaction_isolation":       "read committed",
+	"plan_cache_mode":                     "force_generic_plan",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+	"jit":                                 "off",
+}
+
+// connect makes a pool whose connections all go to a server that takes writes
+// and whose settings are accepted: after a failover it may be another one.
 func connect(ctx context.Context, url string, o Options) (*Engine, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	c, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The parser's error may repeat the URL with its password.
@@ -146,22 +182,35 @@ func connect(ctx context.Context, url string, o Options) (*Engine, error) {
 	}
 	c.MaxConns = int32(o.Connections) //nolint:gosec // a small number.
 	c.ConnConfig.ConnectTimeout = dialFor
-	c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	c.ConnConfig.RuntimeParams["application_name"] = "counterfoil"
-	c.ConnConfig.RuntimeParams["lock_timeout"] = lockFor
-	c.ConnConfig.RuntimeParams["statement_timeout"] = "0"
-	c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "30s"
-	c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	c.ConnConfig.ValidateConnect = takesWrites
+	maps.Copy(c.ConnConfig.RuntimeParams, sessionSettings)
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		found, err := settingsOf(ctx, conn, o)
+		if err == nil {
+			_, err = engine.Accept(found, o.UnsafeDurability)
+		}
+		return err
+	}
 	c.ConnConfig.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) { noticed(conn) }
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if err := pool.Ping(ctx); err != nil {
+	if err := ping(ctx, pool, o); err != nil {
 		pool.Close()
-		return nil, unavailable(err)
+		return nil, err
 	}
 	return &Engine{pool: pool, options: o, turns: map[string]*turn{}}, nil
+}
+
+func ping(ctx context.Context, pool *pgxpool.Pool, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, o.ReadTimeout)
+	defer cancel()
+	err := pool.Ping(ctx)
+	if errors.Is(err, engine.ErrUnsafe) {
+		return err
+	}
+	return unavailable(err)
 }
 
 // unavailable wraps a driver's error, without what might be secret in it.
@@ -171,6 +220,9 @@ func unavailable(err error) error {
 	}
 	if errors.Is(err, puddle.ErrClosedPool) {
 		return engine.ErrClosed
+	}
+	if errors.Is(err, errReadOnly) {
+		return fmt.Errorf("%w: %w", engine.ErrUnavailable, errReadOnly)
 	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

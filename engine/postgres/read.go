@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,15 +16,18 @@ import (
 const (
 	clockSQL = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 	nowSQL   = "SELECT " + clockSQL
+	// The timeline changes when a standby is promoted. A standby has none yet and
+	// refuses: nothing is ever read from one.
+	timelineSQL = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 	// The inner select is not pulled up, so that each key is looked up in the
 	// primary key's index, whatever the planner believes about the table.
-	readSQL = `SELECT ` + clockSQL + `, k.n, r.version, r.expiry, r.lease, r.data
+	readSQL = `SELECT ` + clockSQL + `, ` + timelineSQL + `, k.n, r.version, r.expiry, r.lease, r.data
 		FROM unnest($2::smallint[], $3::bytea[]) WITH ORDINALITY AS k(kind, id, n)
 		LEFT JOIN LATERAL (
 			SELECT r.version, r.expiry, r.lease, r.data FROM counterfoil.records r WHERE r.scope = $1 AND r.kind = k.kind AND r.id = k.id OFFSET 0
 		) r ON true`
 	scanSQL = `SELECT id, version, expiry, lease, data FROM counterfoil.records
-		WHERE scope = $1 AND kind = $2 AND id >= $3 AND ($4::bytea IS NULL OR id < $4) ORDER BY id LIMIT $5`
+		WHERE scope = $1 AND kind = $2 AND id >= $3 AND id < $4 ORDER BY id LIMIT $5`
 	dueExpirySQL = `SELECT expiry, id FROM counterfoil.records
 		WHERE scope = $1 AND kind = $2 AND expiry > 0 AND expiry <= $3 AND (expiry, id) >= ($4, $5) ORDER BY expiry, id LIMIT $6`
 	dueLeaseSQL = `SELECT lease, id FROM counterfoil.records
@@ -32,11 +37,11 @@ const (
 			(SELECT scope FROM counterfoil.records WHERE scope >= $1 ORDER BY scope LIMIT 1)
 			UNION ALL
 			SELECT (SELECT r.scope FROM counterfoil.records r WHERE r.scope > s.scope ORDER BY r.scope LIMIT 1) FROM s WHERE s.scope IS NOT NULL
-		) SELECT s.scope FROM s JOIN counterfoil.records r ON r.scope = s.scope AND r.kind = $2 AND r.id = $3 LIMIT $4`
+		) SELECT s.scope FROM s JOIN counterfoil.records r ON r.scope = s.scope AND r.kind = $2 AND r.id = $3 ORDER BY s.scope LIMIT $4`
 )
 
 func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, readFor)
+	return context.WithTimeout(ctx, e.options.ReadTimeout)
 }
 
 // Now asks the server's clock.
@@ -76,8 +81,10 @@ func (e *Engine) Read(ctx context.Context, keys []state.Key) (engine.Snapshot, e
 		return snap, unavailable(err)
 	}
 	var now, n int64
+	var timeline string
 	var f fields
-	_, err = pgx.ForEachRow(rows, append([]any{&now, &n}, f.targets()...), func() error {
+	_, err = pgx.ForEachRow(rows, append([]any{&now, &timeline, &n}, f.targets()...), func() error {
+		snap.Lineage = lineageOf(timeline)
 		if e.options.Clock == nil {
 			snap.Now = now
 		}
@@ -139,14 +146,24 @@ func (e *Engine) Scan(ctx context.Context, scope string, kind state.Kind, prefix
 	return page, next, nil
 }
 
-// after is the first ID behind all that begin with prefix, nil for no bound.
+// lineageOf names the history that a server is on by its timeline, and the one
+// before it: a promoted standby goes on from the timeline of its primary.
+func lineageOf(timeline string) engine.Lineage {
+	l := engine.Lineage{ID: timeline}
+	if n, err := strconv.ParseUint(timeline, 16, 32); err == nil && n > 1 {
+		l.Previous = fmt.Sprintf("%08X", n-1)
+	}
+	return l
+}
+
+// after is the first ID behind all that begin with prefix.
 func after(prefix string) []byte {
 	end := []byte(prefix)
 	for len(end) > 0 && end[len(end)-1] == 0xff {
 		end = end[:len(end)-1]
 	}
 	if len(end) == 0 {
-		return nil
+		return bytes.Repeat([]byte{0xff}, state.MaxIDBytes+1)
 	}
 	end[len(end)-1]++
 	return end

@@ -40,7 +40,12 @@ CREATE INDEX records_lease ON counterfoil.records (scope, kind, lease, id) WHERE
 --
 -- Keys come in the order of kind and id, so that all transactions lock in one
 -- order. A key that was absent is locked by a hash of it: alone by who inserts
--- it, shared by who only rests on its absence.
+-- it, shared by who only rests on its absence. Who has many absent keys locks the
+-- scope's whole absence alone, which everybody else shares: no transaction holds
+-- more locks than the server has room for by default.
+--
+-- The timeline of the server must be the one that was read from: another one is
+-- another server, promoted meanwhile, which may lack what was read.
 CREATE FUNCTION counterfoil.swap(
 	the_scope bytea,
 	kinds smallint[], ids bytea[], seen bytea[],  -- every key that was read, and its version, null if absent
@@ -49,6 +54,7 @@ CREATE FUNCTION counterfoil.swap(
 	new_kinds smallint[], new_ids bytea[], new_versions bytea[], new_expiries bigint[], new_leases bigint[], new_datas bytea[],
 	set_kinds smallint[], set_ids bytea[], set_versions bytea[], set_expiries bigint[], set_leases bigint[], set_datas bytea[],
 	del_kinds smallint[], del_ids bytea[],
+	the_timeline text,                            -- hex, as in the name of a WAL file
 	not_after bigint, the_now bigint              -- ms; without the_now the server's clock is asked
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -75,6 +81,9 @@ BEGIN
 		RETURN 1;
 	END IF;
 
+	IF the_timeline <> left(pg_walfile_name(pg_current_wal_lsn()), 8) THEN
+		RETURN 1;
+	END IF;
 	IF coalesce(the_now, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) > not_after THEN
 		RETURN 2;
 	END IF;
@@ -95,5 +104,27 @@ BEGIN
 	END IF;
 	DELETE FROM counterfoil.records r USING unnest(del_kinds, del_ids) AS d(kind, id)
 		WHERE r.scope = the_scope AND r.kind = d.kind AND r.id = d.id;
+	RETURN 0;
+END $$;
+
+-- await_standbys makes the COMMIT of this transaction wait until the synchronous
+-- standbys have it on disk, and refuses if none are named any more.
+CREATE FUNCTION counterfoil.await_standbys() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	PERFORM set_config('synchronous_commit', 'on', true);
+	IF current_setting('synchronous_standby_names') = '' THEN
+		RAISE EXCEPTION 'synchronous_standby_names is empty, and the guarantee is that of several machines' USING ERRCODE = 'CF002';
+	END IF;
+END $$;
+
+-- touch writes nothing but a message that nobody reads: the COMMIT then waits
+-- until the standbys have everything that was visible before it. It returns as
+-- swap does.
+CREATE FUNCTION counterfoil.touch(the_timeline text) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	IF the_timeline <> left(pg_walfile_name(pg_current_wal_lsn()), 8) THEN
+		RETURN 1;
+	END IF;
+	PERFORM pg_logical_emit_message(true, 'counterfoil', '');
 	RETURN 0;
 END $$;

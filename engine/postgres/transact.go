@@ -23,15 +23,14 @@ const (
 	codeDeadlock     = "40P01"
 	codeLockTimeout  = "55P03"
 	codeLocksFull    = "53200"
-	resultApplied    = 0
 	resultConflict   = 1
 	resultLate       = 2
-	swapSQL          = "SELECT counterfoil.swap($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)"
+	swapSQL          = "SELECT counterfoil.swap($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)"
 	commitNodeSQL    = "SET LOCAL synchronous_commit = local"
-	commitStandbySQL = "SET LOCAL synchronous_commit = on"
-	// touchSQL makes a commit of a transaction that changes nothing wait for the
-	// standbys: they then have everything that was visible before it.
-	touchSQL = "SELECT pg_logical_emit_message(true, 'counterfoil', '')"
+	commitAnySQL     = "SET LOCAL synchronous_commit = on"
+	commitStandbySQL = "SELECT counterfoil.await_standbys()"
+	// touchSQL takes the place of the swap where nothing is changed.
+	touchSQL = "SELECT counterfoil.touch($1)"
 )
 
 var errConflict = errors.New("conflict")
@@ -88,39 +87,58 @@ func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Pl
 		// What was visible had been flushed by then.
 		return nil
 	}
-	swap, err := e.swapOf(snap, plan)
+	sql, args := touchSQL, []any{snap.Lineage.ID}
+	if len(plan.Changes) > 0 {
+		var err error
+		if sql, args, err = e.swapOf(snap, plan); err != nil {
+			return err
+		}
+	}
+	conn, err := e.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn, err := e.pool.Acquire(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	defer conn.Release()
 	// From here on the caller's context counts no more: a cancelled COMMIT would
-	// be reported as done.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitFor)
-	defer cancel()
-	return e.commit(ctx, conn, swap)
+	// be reported as done. A caller who leaves does not know how it ends.
+	ended := make(chan error, 1)
+	go func() {
+		defer conn.Release()
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.CommitTimeout)
+		defer cancel()
+		ended <- e.commit(own, conn, sql, args)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, ctx.Err())
+	}
 }
 
-func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, args []any) error {
+// acquire waits, not for ever, for a connection that is free.
+func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.ReadTimeout)
+	defer cancel()
+	conn, err := e.pool.Acquire(ctx)
+	return conn, unavailable(err)
+}
+
+func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, sql string, args []any) error {
 	durability := commitNodeSQL
-	if e.options.Replicated {
+	switch {
+	case e.options.Replicated && e.options.UnsafeDurability:
+		durability = commitAnySQL
+	case e.options.Replicated:
 		durability = commitStandbySQL
 	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(durability)
-	if args == nil {
-		b.Queue(touchSQL)
-	} else {
-		b.Queue(swapSQL, args...)
-	}
+	b.Queue(sql, args...)
 	b.Queue("COMMIT")
 	heed(conn.Conn().PgConn())
 	results := conn.SendBatch(ctx, b)
-	outcome, err := read(results, args != nil)
+	outcome, err := read(results)
 	closed := results.Close()
 	switch {
 	case err != nil:
@@ -128,12 +146,12 @@ func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, args []any) err
 		return err
 	case closed != nil:
 		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(closed))
-	case heard(conn.Conn().PgConn()):
-		return fmt.Errorf("%w: the server sent a notice while it committed", engine.ErrAmbiguous)
 	case outcome == resultConflict:
 		return errConflict
 	case outcome == resultLate:
 		return engine.ErrLate
+	case heard(conn.Conn().PgConn()):
+		return fmt.Errorf("%w: the server sent a notice while it committed", engine.ErrAmbiguous)
 	}
 	return nil
 }
@@ -141,20 +159,14 @@ func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, args []any) err
 // read takes the answers in the order in which they were asked for. A refusal
 // by the server before the COMMIT is certain: nothing was written. Anything
 // else that goes wrong is not, as the COMMIT has been sent too.
-func read(results pgx.BatchResults, swapped bool) (int, error) {
+func read(results pgx.BatchResults) (int, error) {
 	for range 2 {
 		if _, err := results.Exec(); err != nil {
 			return 0, refusal(err)
 		}
 	}
-	outcome := resultApplied
-	var err error
-	if swapped {
-		err = results.QueryRow().Scan(&outcome)
-	} else {
-		_, err = results.Exec()
-	}
-	if err != nil {
+	var outcome int
+	if err := results.QueryRow().Scan(&outcome); err != nil {
 		return 0, refusal(err)
 	}
 	tag, err := results.Exec()
@@ -177,8 +189,10 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(err))
 	}
 	switch pg.Code {
-	case codeAppeared, codeSerialize, codeDeadlock, codeLockTimeout:
+	case codeAppeared, codeSerialize, codeDeadlock:
 		return errConflict
+	case codeLockTimeout:
+		return fmt.Errorf("%w: another transaction held a lock for longer than %s", engine.ErrUnavailable, lockFor)
 	case codeLocksFull:
 		return fmt.Errorf("%w: PostgreSQL has no room for more locks: raise max_locks_per_transaction", engine.ErrUnavailable)
 	}
@@ -192,7 +206,7 @@ func driver(err error) error {
 		return fmt.Errorf("PostgreSQL says %s (%s)", pg.Message, pg.Code)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v", commitFor)
+		return errors.New("no answer in time")
 	}
 	return errors.New("the connection broke")
 }
@@ -248,14 +262,11 @@ type lock struct {
 	alone bool
 }
 
-// swapOf makes the arguments of counterfoil.swap, nil if nothing is changed.
-func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) ([]any, error) {
-	if len(plan.Changes) == 0 {
-		return nil, nil
-	}
+// swapOf makes the call of counterfoil.swap.
+func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) (sql string, args []any, err error) {
 	positions, err := engine.Positions(snap.Keys, plan.Changes)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	change := make(map[int]engine.Change, len(positions))
 	for i, p := range positions {
@@ -290,21 +301,35 @@ func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) ([]any, error) {
 			changed.add(c)
 		}
 	}
-	hashes, alone := flatten(locks)
+	hashes, alone := flatten(snap.Keys[0].Scope, locks)
 	var now any
 	if e.options.Clock != nil {
 		now = e.options.now()
 	}
-	return []any{
+	return swapSQL, []any{
 		[]byte(snap.Keys[0].Scope), kinds, ids, seen, written, hashes, alone,
 		created.kinds, created.ids, created.versions, created.expiries, created.leases, created.datas,
 		changed.kinds, changed.ids, changed.versions, changed.expiries, changed.leases, changed.datas,
-		deleted.kinds, deleted.ids, plan.NotAfter, now,
+		deleted.kinds, deleted.ids, snap.Lineage.ID, plan.NotAfter, now,
 	}, nil
 }
 
+// maxLocks bounds the advisory locks of a transaction. With the few on tables it
+// stays below 64, the default of max_locks_per_transaction, so that the server
+// has room for the locks of all its connections.
+const maxLocks = 40
+
 // flatten orders locks by their hash; of two on one hash the stronger counts.
-func flatten(locks []lock) (hashes []int64, alone []bool) {
+// Before them comes the lock on the absence of every key of the scope: shared,
+// or alone and then in place of too many others.
+func flatten(scope string, locks []lock) (hashes []int64, alone []bool) {
+	if len(locks) == 0 {
+		return []int64{}, []bool{}
+	}
+	whole := hashOf(state.Key{Scope: scope})
+	if len(locks) > maxLocks {
+		return []int64{whole}, []bool{true}
+	}
 	slices.SortFunc(locks, func(a, b lock) int {
 		switch {
 		case a.hash != b.hash && a.hash < b.hash:
@@ -318,9 +343,9 @@ func flatten(locks []lock) (hashes []int64, alone []bool) {
 		}
 		return 1
 	})
-	hashes, alone = make([]int64, 0, len(locks)), make([]bool, 0, len(locks))
+	hashes, alone = []int64{whole}, []bool{false}
 	for i, l := range locks {
-		if i > 0 && locks[i-1].hash == l.hash {
+		if i > 0 && locks[i-1].hash == l.hash || l.hash == whole {
 			continue
 		}
 		hashes, alone = append(hashes, l.hash), append(alone, l.alone)
@@ -329,7 +354,7 @@ func flatten(locks []lock) (hashes []int64, alone []bool) {
 }
 
 // hashOf names the lock on a key's absence. Two keys of one hash only wait for
-// each other.
+// each other. The key without kind and ID stands for all of its scope.
 func hashOf(key state.Key) int64 {
 	sum := sha256.Sum256(key.Append(nil))
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // bits, not a number.
