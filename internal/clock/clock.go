@@ -23,7 +23,7 @@ type Clock interface {
 type System struct{}
 
 // Now returns the machine's wall clock.
-func (System) Now() time.Time { return time.Now().UTC().Round(0) }
+func (System) Now() time.Time { return time.Now().UTC().Round(0).Add(step()) }
 
 // Manual is a clock for tests that moves only when told to. It is safe for concurrent use.
 type Manual struct {

@@ -21,7 +21,8 @@ import (
 	"github.com/counterfoil/counterfoil/client"
 )
 
-// program is the path of the program, built once.
+// program is the path of the program, built once. Its wall clock can be stepped while it runs; it is the program that is
+// shipped in all else.
 var program string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -34,7 +35,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // left to the system's own tidying
 	program = filepath.Join(dir, "counterfoil")
-	build := exec.Command("go", "build", "-o", program, "./cmd/counterfoil")
+	build := exec.Command("go", "build", "-tags", "clockstep", "-o", program, "./cmd/counterfoil")
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
 	// Another user runs it, too.
@@ -55,6 +56,22 @@ type machine struct {
 func newMachine(t testing.TB) *machine {
 	t.Helper()
 	return &machine{t: t, dir: filepath.Join(t.TempDir(), "data"), listen: "127.0.0.1:0"}
+}
+
+// environ is what a process on the machine is started with.
+func (m *machine) environ() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "CLOCK_STEP_FILE=" + m.stepFile()}
+}
+
+func (m *machine) stepFile() string { return m.dir + ".step" }
+
+// step moves the wall clock of the machine by d, counted from what it truly is.
+func (m *machine) step(d time.Duration) {
+	m.t.Helper()
+	next := m.stepFile() + ".new"
+	if err := errors.Join(os.WriteFile(next, []byte(d.String()), 0o600), os.Rename(next, m.stepFile())); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // process is a server that runs or has run.
@@ -104,7 +121,7 @@ func (m *machine) launch(change func(*exec.Cmd), arguments ...string) (*process,
 	args := append([]string{"serve", "--json", "--data", m.dir, "--listen", m.listen, "--init"}, arguments...)
 	p := &process{t: m.t, cmd: exec.Command(program, args...), ended: make(chan struct{}), errors: new(log)} //nolint:noctx // ended by its tests
 	p.cmd.Stderr = p.errors
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	p.cmd.Env = m.environ()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		m.t.Fatal(err)
@@ -193,7 +210,7 @@ func (m *machine) run(arguments ...string) (code int, stdout, stderr string) {
 	cmd := exec.CommandContext(ctx, program, arguments...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "COUNTERFOIL_DATA=" + m.dir}
+	cmd.Env = append(m.environ(), "COUNTERFOIL_DATA="+m.dir)
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -68,7 +68,7 @@ func TestARunKilledAtAnyMomentIsNeverRunTwice(t *testing.T) {
 	for i := range 24 {
 		key := fmt.Sprintf("k%d", i)
 		cmd := exec.Command(program, log.arguments(key, "--lease", "1s")...) //nolint:noctx // killed below
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "COUNTERFOIL_DATA=" + m.dir}
+		cmd.Env = append(m.environ(), "COUNTERFOIL_DATA="+m.dir)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
