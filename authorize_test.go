@@ -223,3 +223,27 @@ func TestAConsumeAtTheCapIsRefusedAndKeepsThePermit(t *testing.T) {
 		d.wantError("the second with room", consume(b, "order-2"), nil)
 	})
 }
+
+func TestATokenThatUsedThePermitForAnOperationConsumesItForNothingElse(t *testing.T) {
+	each(t, func(d *desk) {
+		a := d.authorize("order-1", entries("acme", 20))
+		begin := permitted("order-1", a)
+		begin.Token = counterfoil.Token{9}
+		d.mustExecute(begin)
+		consume := counterfoil.ConsumeParams{Permit: a.Permit, Expected: call("order-1"), Token: begin.Token}
+		for n := range 2 {
+			got, err := d.ann.Consume(d.t.Context(), consume)
+			if !errors.Is(err, permit.ErrReplayed) || got != (counterfoil.Consumed{}) {
+				d.t.Fatalf("consume %d with the token of the begin: %+v, %v, want replayed", n+1, got, err)
+			}
+		}
+		bare := d.authorize("order-2", nil)
+		consume = counterfoil.ConsumeParams{Permit: bare.Permit, Expected: call("order-2"), Token: begin.Token}
+		if _, err := d.ann.Consume(d.t.Context(), consume); err != nil {
+			d.t.Fatalf("consume: %v", err)
+		}
+		again := permitted("order-2", bare)
+		again.Token = begin.Token
+		d.refused("begin with the token of the consume", again, permit.ErrReplayed)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/counterfoil/counterfoil/budget"
+	"github.com/counterfoil/counterfoil/internal/ids"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
@@ -88,6 +89,7 @@ func (b *begin) gatherPermit(ctx context.Context) error {
 	var err error
 	b.permit, err = b.Permits.Use(ctx, permit.UseParams{
 		Scope: b.id.Scope, Owner: b.id.Owner, Permit: b.p.Permit, Expected: b.p.Expected, Token: b.p.Token,
+		For: "operation " + ids.Operation(b.id.Owner, b.p.Key),
 	})
 	return err
 }

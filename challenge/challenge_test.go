@@ -301,6 +301,25 @@ func (g *gate) storm(want error, call func(ctx context.Context, c *challenge.Cha
 	return won
 }
 
+func TestIssueAgainOnceItsTokenConsumedTheJobSaysAlreadyConsumed(t *testing.T) {
+	each(t, func(t *testing.T, g *gate) {
+		issue := issueParams()
+		issue.Token = state.Token{7}
+		i, err := g.Issue(t.Context(), issue)
+		if err != nil {
+			t.Fatalf("issue: %v", err)
+		}
+		consume := consumeParams(i)
+		consume.Token = issue.Token
+		if _, err := g.Consume(t.Context(), consume); err != nil {
+			t.Fatalf("consume with the token of the issue: %v", err)
+		}
+		if again, err := g.Issue(t.Context(), issue); !errors.Is(err, challenge.ErrAlreadyConsumed) {
+			t.Fatalf("issue again: %+v, %v, want already consumed", again, err)
+		}
+	})
+}
+
 func TestConcurrentConsumeHasOneWinner(t *testing.T) {
 	each(t, func(t *testing.T, g *gate) {
 		i := g.issue()

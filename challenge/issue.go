@@ -56,6 +56,9 @@ func (c *Challenges) Issue(ctx context.Context, p IssueParams) (Issued, error) {
 		if err != nil {
 			return Issued{}, failed(err)
 		}
+		if out.Repeated && out.Anchor.State == state.Settled {
+			return Issued{}, ErrAlreadyConsumed
+		}
 		if out.Repeated && over(out.Anchor, out.Records[0].Scope(), out.Now) {
 			return Issued{}, ErrExpired
 		}

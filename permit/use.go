@@ -17,6 +17,9 @@ type UseParams struct {
 	Expected Expected // the call as its maker knows it, not as the permit says
 	// Token, drawn at random before the first send, makes the use recognisable.
 	Token state.Token
+	// For names what is granted by the use, "" if it is the permit alone. A use for something else is none again, whatever
+	// its token: what was granted then was not this.
+	For string
 }
 
 // Hold is the hold that a permit carries.
@@ -67,7 +70,7 @@ func (p *Permits) Use(ctx context.Context, u UseParams) (*Part, error) {
 		return nil, err
 	}
 	claim := state.Claim{
-		Key: v.markerKey(u.Scope), Owner: u.Owner, Token: u.Token, Digest: v.useDigest(u.Owner), State: state.Settled,
+		Key: v.markerKey(u.Scope), Owner: u.Owner, Token: u.Token, Digest: v.useDigest(u.Owner, u.For), State: state.Settled,
 		Expires: expires, // remembered for as long as it could be used; the claim is refused from then on
 	}
 	ops, err := floorChecks(append(make([]state.Op, 0, 5), claim), u.Scope, &v.Permit.Nonce)
@@ -90,9 +93,9 @@ func (v *Verified) end() (int64, error) {
 	return v.Permit.Nonce.ExpiresAt * 1000, nil
 }
 
-// useDigest tells what a token was used for: this signed permit, by this owner.
-func (v *Verified) useDigest(owner string) state.Digest {
-	return ids.Hash("counterfoil.permit-use.v1", owner, string(v.Permit.Signature[:]))
+// useDigest tells what a token was used for: this signed permit, by this owner, for this.
+func (v *Verified) useDigest(owner, purpose string) state.Digest {
+	return ids.Hash("counterfoil.permit-use.v1", owner, string(v.Permit.Signature[:]), purpose)
 }
 
 func (v *Verified) hold() *Hold {
