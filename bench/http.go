@@ -115,9 +115,13 @@ func (b bench) onBareServer() (measure, times, error) {
 		closed := make(chan error, 1)
 		go func() { closed <- h.Serve(l) }()
 		<-ctx.Done()
-		err := h.Close()
-		<-closed
-		return err
+		if err := h.Close(); err != nil {
+			return err
+		}
+		if err := <-closed; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
 	})
 }
 

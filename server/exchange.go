@@ -116,12 +116,11 @@ func (s *Server) answer(x *exchange) error {
 		return err
 	}
 	req := reflect.New(route.Request)
-	before := s.clock.Boot()
 	if err := s.read(x, req.Elem()); err != nil {
 		return err
 	}
 	x.repeatable = route.form.repeatable(req.Elem())
-	if s.clock.Boot()-before > freshFor {
+	if s.clock.Boot()-x.started > freshFor {
 		if err := s.identify(ctx, x); err != nil {
 			return err
 		}
@@ -133,8 +132,8 @@ func (s *Server) answer(x *exchange) error {
 	return s.writeJSON(x, status, answer)
 }
 
-// freshFor is how long a body may take to arrive before its sender is identified anew: a token that was revoked meanwhile
-// must not be acted on.
+// freshFor is how long a request may take to arrive, from its headers on, before its sender is identified anew: a token
+// that was revoked meanwhile must not be acted on.
 const freshFor = time.Second
 
 func (s *Server) identify(ctx context.Context, x *exchange) error {
