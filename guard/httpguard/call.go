@@ -1,0 +1,293 @@
+package httpguard
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/counterfoil/counterfoil"
+	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/internal/clock"
+	"github.com/counterfoil/counterfoil/operation"
+	"github.com/counterfoil/counterfoil/permit"
+)
+
+// HeaderPermit holds a permit, as base64url of its JSON.
+const HeaderPermit = "Counterfoil-Permit"
+
+// Handler puts the guard in front of next, which must not be called in another way. next gets a context that does not end
+// when the client leaves, and its answer reaches the client when it is recorded: it can neither stream nor take the
+// connection over.
+func (g *Guard) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if overridden(r.Header) {
+			refuse(w, api.NewProblem(api.Malformed, "a header that overrides the method is not taken: send the method itself"))
+			return
+		}
+		p, plain := g.policyOf(r)
+		if !slices.Contains(p.Methods, r.Method) {
+			if g.anywhere(r.Method) && !plain {
+				refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form"))
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !plain {
+			refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form: no empty or dotted segments, no encoded slash or dot"))
+			return
+		}
+		c := &call{guard: g, policy: p, request: r, next: next, answer: newAnswer(g.options.MaxAnswer, p.RecordFinal)}
+		c.serve(w)
+	})
+}
+
+// anywhere reports whether any route guards a method.
+func (g *Guard) anywhere(method string) bool {
+	return slices.ContainsFunc(g.options.Routes, func(r Route) bool { return slices.Contains(r.Policy.Methods, method) }) ||
+		slices.Contains(g.base.Methods, method)
+}
+
+// call is one guarded request.
+type call struct {
+	guard   *Guard
+	policy  *Policy
+	request *http.Request
+	next    http.Handler
+	caller  counterfoil.Caller
+	owner   string
+	body    []byte
+	begin   counterfoil.BeginParams
+	answer  *answer
+	word    word
+	held    *counterfoil.Begun // while the handler works, and after it if it left the outcome open
+}
+
+// Why a handler's answer is not recorded.
+var (
+	errReleased = errors.New("httpguard: the handler said that nothing was performed")
+	errOpen     = errors.New("httpguard: the handler left the outcome open")
+)
+
+func (c *call) serve(w http.ResponseWriter) {
+	select {
+	case c.guard.slots <- struct{}{}:
+		defer func() { <-c.guard.slots }()
+	default:
+		refuse(w, api.NewProblem(api.Overloaded, "as many guarded requests are in progress as are taken; nothing was done"))
+		return
+	}
+	pass, p := c.prepare(w)
+	switch {
+	case p != nil:
+		refuse(w, p)
+		return
+	case pass:
+		c.next.ServeHTTP(w, c.request)
+		return
+	}
+	defer c.shorten() // after a panic too: nobody should wait for a lease that nobody holds
+	ran, err := c.run()
+	c.conclude(w, &ran, err)
+}
+
+// prepare does everything that comes before the claim. It reports whether the request is not to be guarded.
+func (c *call) prepare(w http.ResponseWriter) (pass bool, refused *api.Problem) {
+	r := c.request
+	if r.ContentLength > c.guard.options.MaxBody {
+		return false, api.NewProblem(api.TooLarge, "the body is larger than this route takes")
+	}
+	if r.Header.Get("Upgrade") != "" {
+		return false, api.NewProblem(api.Invalid, "a guarded request cannot switch protocols")
+	}
+	if !c.policy.RecordFinal && strings.EqualFold(strings.TrimSpace(r.Header.Get("Accept")), "text/event-stream") {
+		return false, api.NewProblem(api.Invalid, "a guarded request cannot be answered by a stream of events")
+	}
+	key, err := keyOf(r.Header, c.guard.options.KeyHeader)
+	missing := errors.Is(err, errKeyMissing)
+	if missing && c.policy.Keys == Optional {
+		return true, nil
+	}
+	if p := c.identify(); p != nil {
+		return false, p
+	}
+	if err != nil && !(missing && c.policy.Keys == Derived) {
+		return false, api.NewProblem(api.Malformed, "the header "+c.guard.options.KeyHeader+" "+err.Error())
+	}
+	if p := c.read(w); p != nil {
+		return false, p
+	}
+	same, err := c.policy.Fingerprint.of(r, c.body)
+	if err != nil {
+		return false, api.NewProblem(api.Malformed, "the request cannot be compared with others: "+err.Error())
+	}
+	if missing {
+		key = "derived-" + hex.EncodeToString(same[:])
+	}
+	c.begin = counterfoil.BeginParams{Key: key, Fingerprint: same, Lease: c.policy.Lease, Spend: c.policy.Spend}
+	return false, c.permit()
+}
+
+func (c *call) identify() *api.Problem {
+	owner, err := c.guard.options.Identify(c.request)
+	if err == nil {
+		err = checkOwner(owner)
+	}
+	if err != nil {
+		return api.NewProblem(api.Unauthenticated, err.Error())
+	}
+	c.owner, c.caller = owner, c.guard.options.As(owner)
+	return nil
+}
+
+// read takes the body whole.
+func (c *call) read(w http.ResponseWriter) *api.Problem {
+	var err error
+	c.body, err = io.ReadAll(http.MaxBytesReader(w, c.request.Body, c.guard.options.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return api.NewProblem(api.TooLarge, "the body is larger than this route takes")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return api.NewProblem(api.RequestTimeout, "the body was not complete in time")
+	}
+	return api.NewProblem(api.Malformed, "the body ended before its end")
+}
+
+// permit adds the permit that the route asks for to the claim.
+func (c *call) permit() *api.Problem {
+	if c.policy.Capability == "" {
+		return nil
+	}
+	values := c.request.Header[HeaderPermit]
+	if len(values) != 1 {
+		return api.NewProblem(api.PermitMalformed, "the header "+HeaderPermit+" must be there once: this route asks for a permit")
+	}
+	wire, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(values[0], "="))
+	if err != nil || strings.ContainsAny(values[0], "\r\n") {
+		return api.NewProblem(api.PermitMalformed, "the header "+HeaderPermit+" is no base64url")
+	}
+	hash, err := ParameterHash(c.body, c.request.URL.RawQuery)
+	if err != nil {
+		return api.NewProblem(api.Malformed, "the query cannot be part of a permit: "+err.Error())
+	}
+	c.begin.Permit = wire
+	c.begin.Expected = permit.Expected{
+		Subject: c.owner, Capability: c.policy.Capability, Server: c.policy.Server, Tool: c.request.Method + " " + c.request.URL.EscapedPath(),
+		RequestID: c.begin.Key, ParameterHash: hash,
+	}
+	return nil
+}
+
+// ParameterHash is the parameter_hash of a permit for an HTTP request: that of an object with the members body_sha256
+// (lower-case hex, of no bytes if there is no body) and query (as sent, without the question mark).
+func ParameterHash(body []byte, query string) (string, error) {
+	sum := sha256.Sum256(body)
+	quoted, err := quote(query)
+	if err != nil {
+		return "", err
+	}
+	return permit.ParameterHash([]byte(`{"body_sha256":"` + hex.EncodeToString(sum[:]) + `","query":` + quoted + `}`))
+}
+
+// run makes the guarded call, and waits for another one of the key as long as the policy says.
+func (c *call) run() (counterfoil.Ran, error) {
+	ctx, cancel := context.WithTimeout(c.request.Context(), c.policy.Wait)
+	defer cancel()
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		ran, err := counterfoil.Run(c.request.Context(), c.caller, c.begin, c.effect)
+		if !errors.Is(err, operation.ErrInFlight) || c.policy.Wait == 0 {
+			return ran, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ran, err
+		case <-timer.C:
+		}
+	}
+}
+
+// effect calls the handler. It no longer depends on the client: what has begun is finished and recorded.
+func (c *call) effect(ctx context.Context, begun counterfoil.Begun) (counterfoil.Result, error) {
+	c.held = &begun
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.policy.Timeout)
+	defer cancel()
+	r := c.request.WithContext(context.WithValue(ctx, wordKey{}, &c.word))
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body)), nil
+	if r.Header.Get(HeaderPermit) != "" || r.Header.Get("Expect") != "" {
+		r.Header = r.Header.Clone()
+		r.Header.Del(HeaderPermit) // used up
+		r.Header.Del("Expect")     // the body is here
+	}
+	c.next.ServeHTTP(c.answer, r)
+	c.answer.finish()
+	switch {
+	case c.word.unknown.Load():
+		return counterfoil.Result{}, errOpen
+	case c.word.none.Load():
+		c.held = nil
+		return counterfoil.Result{}, counterfoil.NotPerformed(errReleased)
+	case c.answer.failed != nil || !c.policy.records(c.answer.status):
+		return counterfoil.Result{}, errOpen
+	}
+	c.held = nil
+	return counterfoil.Result{Receipt: c.answer.receipt(c.guard.kept)}, nil
+}
+
+// shorten lets a lease that nobody holds any more run out soon.
+func (c *call) shorten() {
+	if c.held == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.request.Context()), c.policy.Lease)
+	defer cancel()
+	if _, err := c.caller.Renew(ctx, counterfoil.RenewParams{ID: c.held.ID, Token: c.held.Token, Lease: counterfoil.MinLease}); err != nil {
+		c.guard.options.Log.Debug("a lease whose outcome is open runs on", "operation", c.held.ID, "error", err)
+	}
+}
+
+// conclude answers the client.
+func (c *call) conclude(w http.ResponseWriter, ran *counterfoil.Ran, err error) {
+	log := c.guard.options.Log
+	switch {
+	case errors.Is(err, errReleased):
+		var joined interface{ Unwrap() []error }
+		if errors.As(err, &joined) {
+			log.Error("a claim could not be taken back: its outcome will count as unknown", "operation", ran.Begun.ID, "error", err)
+		}
+		c.answer.give(w, "not_performed")
+	case errors.Is(err, errOpen):
+		log.Warn("the outcome of a request is open", "operation", ran.Begun.ID, "status", c.answer.status, "reason", c.answer.failed)
+		if c.word.unknown.Load() || c.answer.failed != nil {
+			refuse(w, api.NewProblem(api.OutcomeUnknown, "the request may have had its effect or not; an operator must find out and resolve it"))
+			return
+		}
+		c.answer.give(w, string(api.OutcomeUnknown))
+	case err != nil:
+		p := problemOf(err, clock.System{}.Now())
+		refuse(w, p)
+		if p.Status >= http.StatusInternalServerError {
+			log.Error("a request was refused", "code", p.Code, "instance", p.Instance, "error", err)
+		}
+	case ran.Begun.State == counterfoil.Replay:
+		replay(w, &ran.Receipt)
+	case !ran.Recorded:
+		log.Error("an answer could not be recorded: its outcome will count as unknown", "operation", ran.Begun.ID, "error", ran.RecordError)
+		c.answer.give(w, "not_recorded")
+	default:
+		c.answer.give(w, string(ran.Begun.State))
+	}
+}

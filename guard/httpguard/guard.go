@@ -1,0 +1,215 @@
+package httpguard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/textproto"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/counterfoil/counterfoil"
+)
+
+// Limits of a guard.
+const (
+	DefaultMaxBody    = 1 << 20  // bytes of a request
+	DefaultMaxAnswer  = 15 << 20 // bytes of an answer
+	DefaultInProgress = 1024     // guarded requests at once
+	MaxRoutes         = 1000
+)
+
+// Options configure a [Guard].
+type Options struct {
+	// As gives the caller that acts for an owner, such as that of [counterfoil.Counterfoil.As] or of package client.
+	// Required.
+	As func(owner string) counterfoil.Caller
+	// Identify names the owner of a request. Required.
+	Identify Identify
+	// KeyHeader is the header that holds the key; "" is Idempotency-Key.
+	KeyHeader string
+	// Default is how requests are guarded that no route matches. Its zero value guards POST and PATCH, requires a key, and
+	// records by the preset Strict.
+	Default Policy
+	Routes  []Route
+	// ReplayHeaders are headers of an answer that its replay has too, besides those of [ReplayedHeaders].
+	ReplayHeaders []string
+	MaxBody       int64 // bytes of a guarded request; 0: DefaultMaxBody. Beyond: 413
+	MaxAnswer     int64 // bytes of an answer; 0: DefaultMaxAnswer. Beyond: the outcome counts as unknown
+	InProgress    int   // guarded requests at once; 0: DefaultInProgress. Beyond: 503
+	// Log gets what an operator should know. Default: nowhere.
+	Log *slog.Logger
+}
+
+// Guard makes handlers that do not act twice. It is safe for concurrent use.
+type Guard struct {
+	options Options
+	base    *Policy
+	routes  *http.ServeMux
+	kept    []string
+	slots   chan struct{}
+}
+
+// New makes a guard. It fails if an option is missing, out of range, or in the way of another.
+func New(o Options) (*Guard, error) {
+	if o.As == nil || o.Identify == nil {
+		return nil, errors.New("httpguard: As and Identify are required: without an owner nothing can be guarded")
+	}
+	if o.KeyHeader == "" {
+		o.KeyHeader = DefaultKeyHeader
+	}
+	if !token(o.KeyHeader) {
+		return nil, errors.New("httpguard: KeyHeader is no name of a header")
+	}
+	if o.MaxBody < 0 || o.MaxAnswer < 0 || o.InProgress < 0 || len(o.Routes) > MaxRoutes {
+		return nil, fmt.Errorf("httpguard: a limit is negative, or there are more than %d routes", MaxRoutes)
+	}
+	o.MaxBody, o.MaxAnswer = positive(o.MaxBody, DefaultMaxBody), positive(o.MaxAnswer, DefaultMaxAnswer)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	kept, err := keptHeaders(o.ReplayHeaders)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{options: o, kept: kept, slots: make(chan struct{}, positive(o.InProgress, DefaultInProgress))}
+	return g, g.plan()
+}
+
+func positive[T int | int64](n, fallback T) T {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// plan joins routes and default policy.
+func (g *Guard) plan() error {
+	preset := defaultPolicy()
+	base := g.options.Default.over(&preset)
+	if err := base.check(); err != nil {
+		return fmt.Errorf("httpguard: the default policy: %w", err)
+	}
+	g.base, g.routes = &base, http.NewServeMux()
+	for _, r := range g.options.Routes {
+		p := r.Policy.over(&base)
+		if err := p.check(); err != nil {
+			return fmt.Errorf("httpguard: route %q: %w", r.Pattern, err)
+		}
+		if err := g.handle(r.Pattern, &p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle registers a route; a bad pattern, or two that conflict, make http.ServeMux panic.
+func (g *Guard) handle(pattern string, p *Policy) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("httpguard: route %q: %v", pattern, reason)
+		}
+	}()
+	g.routes.Handle(pattern, entry{p})
+	return nil
+}
+
+// entry makes a policy an entry of http.ServeMux, which is only asked which one matches.
+type entry struct{ policy *Policy }
+
+func (entry) ServeHTTP(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+
+// policyOf finds the policy of a request; false if its path has two readings, so that the handler may take it for the path
+// of another route.
+func (g *Guard) policyOf(r *http.Request) (*Policy, bool) {
+	if len(g.options.Routes) == 0 {
+		return g.base, true
+	}
+	h, pattern := g.routes.Handler(r)
+	if e, ok := h.(entry); ok {
+		return e.policy, plain(r)
+	}
+	return g.base, pattern == "" && plain(r)
+}
+
+// plain reports whether a path is in the one form that everybody reads alike.
+func plain(r *http.Request) bool {
+	clean := path.Clean(r.URL.Path)
+	if strings.HasSuffix(r.URL.Path, "/") && clean != "/" {
+		clean += "/"
+	}
+	raw := strings.ToLower(r.URL.EscapedPath())
+	return r.URL.Path == clean && !strings.Contains(raw, "%2f") && !strings.Contains(raw, "%5c") && !strings.Contains(raw, "%2e") &&
+		!strings.Contains(raw, "%00") && !strings.Contains(raw, `\`)
+}
+
+// overrides are headers by which some frameworks take another method for the request's own.
+var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+func overridden(h http.Header) bool {
+	return slices.ContainsFunc(overrides, func(name string) bool { return len(h[name]) > 0 })
+}
+
+func (p *Policy) check() error {
+	for _, m := range p.Methods {
+		if !token(m) || m != strings.ToUpper(m) {
+			return errors.New("a method is a word of capital letters")
+		}
+		if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}, m) {
+			return errors.New("a safe method, or CONNECT, has nothing to guard")
+		}
+	}
+	switch {
+	case len(p.Methods) == 0:
+		return errors.New("no method is guarded")
+	case !p.Keys.known():
+		return errors.New("keys are required, optional or derived")
+	case !p.Record.known():
+		return errors.New("the preset is strict, stripe or success-only")
+	case p.Lease < counterfoil.MinLease || p.Lease > counterfoil.MaxLease:
+		return fmt.Errorf("a lease is %s to %s", counterfoil.MinLease, counterfoil.MaxLease)
+	case p.Wait < 0 || p.Wait > MaxWait:
+		return fmt.Errorf("a request waits for at most %s", MaxWait)
+	case p.Timeout < time.Millisecond || p.Timeout > 24*time.Hour:
+		return errors.New("a timeout is 1ms to 24h")
+	}
+	for _, status := range slices.Concat(p.Also, p.Never) {
+		if status < 200 || status > 599 {
+			return errors.New("a status is 200 to 599")
+		}
+	}
+	return errors.Join(p.Fingerprint.check(), p.charges())
+}
+
+// charges looks at what only a guarded request can be asked for.
+func (p *Policy) charges() error {
+	if p.Keys == Optional && (len(p.Spend) > 0 || p.Capability != "") {
+		return errors.New("a budget or a permit needs keys that are required or derived: without a key nothing would be charged")
+	}
+	if (p.Capability == "") != (p.Server == "") {
+		return errors.New("a permit needs both the capability and the server that it is bound to")
+	}
+	return nil
+}
+
+func (f *Fingerprint) check() error {
+	if len(f.Only) > 0 && len(f.Except) > 0 {
+		return errors.New("a fingerprint has only some fields, or all except some, not both")
+	}
+	for _, pointer := range slices.Concat(f.Only, f.Except) {
+		if err := checkPointer(pointer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// token reports whether s is a token of RFC 9110, as methods and names of headers are.
+func token(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
+	}) && textproto.TrimString(s) == s
+}
