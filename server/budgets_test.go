@@ -190,6 +190,36 @@ func TestATokenForSomeBudgetsUsesAndSeesNoOthers(t *testing.T) {
 	}
 }
 
+func TestATokenForSomeBudgetsUsesNoHoldOfItsOwnerInOthers(t *testing.T) {
+	t.Parallel()
+	r := serve(t, Limits{}, nil)
+	r.budget(t, "acme/s1", 100, "")
+	r.budget(t, "acme/s2", 100, "")
+	auth := []string{"Authorization", r.token(t, access.Grant{
+		Name: "s1", Roles: []access.Role{access.Operate, access.Spend, access.Read}, Budgets: []string{"acme/s1"},
+	})}
+	var mine, others api.HoldAnswer
+	r.want(t, 201, "POST", "/v1/holds", `{"request_id":"a","entries":[{"budget":"acme/s1","amount":5}],"ttl_seconds":60}`, &mine)
+	r.want(t, 201, "POST", "/v1/holds", `{"request_id":"b","entries":[{"budget":"acme/s1","amount":5},{"budget":"acme/s2","amount":5}],"ttl_seconds":60}`, &others)
+	id := string(others.HoldID)
+	for path, body := range map[string]string{
+		"/v1/operations":               `{"key":"k","request":1,"hold_id":"` + id + `"}`,
+		"/v1/holds/" + id + "/capture": `{"entries":[]}`,
+		"/v1/holds/" + id + "/void":    `{}`,
+		"/v1/holds/" + id + "/extend":  `{"ttl_seconds":600}`,
+	} {
+		wantProblem(t, r.send(t, "POST", path, body, auth...), 403, api.Forbidden)
+	}
+	var held api.Hold
+	r.want(t, 200, "GET", "/v1/holds/"+id, "", &held)
+	if held.State != "open" {
+		t.Fatalf("%+v", held)
+	}
+	none := strings.Repeat("a", 64)
+	wantProblem(t, r.send(t, "POST", "/v1/holds/"+none+"/void", `{}`, auth...), 404, api.NotFound)
+	r.want(t, 201, "POST", "/v1/operations", `{"key":"k","request":1,"hold_id":"`+string(mine.HoldID)+`"}`, nil, auth...)
+}
+
 func TestWhatATokenAlwaysTakesIsAddedToEachSpend(t *testing.T) {
 	t.Parallel()
 	r := serve(t, Limits{}, nil)

@@ -79,6 +79,11 @@ func (s *Server) capture(ctx context.Context, who *access.Principal, req *api.Ca
 	if err != nil {
 		return 0, nil, err
 	}
+	if req.Token == "" {
+		if err := s.mayUseHold(ctx, who, req.ID); err != nil {
+			return 0, nil, err
+		}
+	}
 	done, err := s.core.Budgets.Capture(ctx, budget.CaptureParams{
 		Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID), Capture: &entries, Token: tokenOf(req.Token),
 	})
@@ -95,6 +100,9 @@ func (s *Server) capture(ctx context.Context, who *access.Principal, req *api.Ca
 }
 
 func (s *Server) void(ctx context.Context, who *access.Principal, req *api.VoidRequest) (int, *api.VoidAnswer, error) {
+	if err := s.mayUseHold(ctx, who, req.ID); err != nil {
+		return 0, nil, err
+	}
 	if _, err := s.core.Budgets.Void(ctx, budget.VoidParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID)}); err != nil {
 		return 0, nil, err
 	}
@@ -102,6 +110,9 @@ func (s *Server) void(ctx context.Context, who *access.Principal, req *api.VoidR
 }
 
 func (s *Server) extend(ctx context.Context, who *access.Principal, req *api.ExtendRequest) (int, *api.ExtendAnswer, error) {
+	if err := s.mayUseHold(ctx, who, req.ID); err != nil {
+		return 0, nil, err
+	}
 	done, err := s.core.Budgets.Extend(ctx, budget.ExtendParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(req.ID), TTL: req.TTL.Duration()})
 	if err != nil {
 		return 0, nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/counterfoil/counterfoil"
@@ -49,6 +50,11 @@ func (s *Server) begin(ctx context.Context, who *access.Principal, req *api.Begi
 	params, err := s.beginParams(who, req)
 	if err != nil {
 		return 0, nil, err
+	}
+	if req.HoldID != "" {
+		if err := s.mayUseHold(ctx, who, req.HoldID); err != nil {
+			return 0, nil, err
+		}
 	}
 	begun, err := s.caller(who).Begin(ctx, params)
 	if err != nil {
@@ -113,12 +119,17 @@ func required(who *access.Principal, req *api.BeginRequest) error {
 			return api.NewProblem(api.Forbidden, "each begin of this token must carry a permit")
 		}
 	case access.RequireBudget:
-		if len(req.Spend) == 0 && req.HoldID == "" && !carriesHold(req.Permit) {
-			return api.NewProblem(api.Forbidden, "each begin of this token must carry a spend or a hold")
+		if !takes(req.Spend) && req.HoldID == "" && !carriesHold(req.Permit) {
+			return api.NewProblem(api.Forbidden, "each begin of this token must carry a spend above 0 or a hold")
 		}
 	case access.RequireNothing:
 	}
 	return nil
+}
+
+// takes reports whether anything is spent: an amount of 0 is free, and bounds nothing.
+func takes(spend []api.Entry) bool {
+	return slices.ContainsFunc(spend, func(e api.Entry) bool { return e.Amount > 0 })
 }
 
 // carriesHold reports whether a permit names a hold. One that cannot be read is refused as a permit, later.

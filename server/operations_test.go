@@ -239,13 +239,15 @@ func TestATokenMayDemandAPermitOrABudgetOfEachBegin(t *testing.T) {
 	m := r.mint(t, "")
 	key := func(i int) string { return strings.Replace(order, "order-1", fmt.Sprint("k", i), 1) }
 	const spend = `,"spend":[{"budget":"money","amount":1}]}`
+	const free = `,"spend":[{"budget":"money","amount":0}]}`
 	withPermit := `,"permit":` + string(m.Permit) + `,"expected":` + expects + `}`
 	for i, c := range []struct {
 		token, body string
 		status      int
 	}{
 		{byPermit, `}`, 403}, {byPermit, spend, 403}, {byPermit, withPermit, 201},
-		{byBudget, `}`, 403}, {byBudget, withPermit, 403}, {byBudget, spend, 201},
+		{byBudget, `}`, 403}, {byBudget, free, 403},
+		{byBudget, withPermit, 403}, {byBudget, spend, 201},
 		{plain, `}`, 201}, {plain, spend, 403},
 	} {
 		if a := r.send(t, "POST", "/v1/operations", key(i)+c.body, "Authorization", c.token); a.status != c.status {

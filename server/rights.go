@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -31,6 +32,24 @@ func entriesOf(who *access.Principal, given []api.Entry) ([]budget.Entry, error)
 		out[i] = budget.Entry{Budget: string(e.Budget), Amount: e.Amount}
 	}
 	return out, nil
+}
+
+// mayUseHold refuses a hold of the principal's owner, made with another token, in budgets that are not the principal's. One
+// that does not exist is refused by what is asked of it.
+func (s *Server) mayUseHold(ctx context.Context, who *access.Principal, id api.Digest) error {
+	if len(who.Budgets) == 0 {
+		return nil
+	}
+	held, err := s.core.Budgets.GetHold(ctx, budget.GetHoldParams{Scope: who.Scope, Owner: who.Owner, HoldID: string(id)})
+	if errors.Is(err, budget.ErrHoldUnknown) {
+		return nil
+	}
+	for _, e := range held.Entries {
+		if !who.MayUse(e.Budget) {
+			return api.NewProblem(api.Forbidden, "the token is not for a budget of this hold")
+		}
+	}
+	return err
 }
 
 // charged is what a begin or spend of the principal takes: the given entries, and what its token always takes.
