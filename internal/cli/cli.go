@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/config"
@@ -101,6 +102,7 @@ var commands = []func(*app) *cobra.Command{
 	(*app).keyCommand,
 	(*app).operationCommand,
 	(*app).permitCommand,
+	(*app).proxyCommand,
 	(*app).recoverCommand,
 	(*app).runCommand,
 	(*app).scopeCommand,
@@ -121,6 +123,11 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 
 // command makes a command that takes the options of the groups.
 func (a *app) command(use, short string, groups config.Group, args cobra.PositionalArgs, run func(context.Context, *call) error) *cobra.Command {
+	return a.commandWith(func(*pflag.FlagSet) {}, use, short, groups, args, run)
+}
+
+// commandWith makes a command with flags of its own, which go before options of the same name.
+func (a *app) commandWith(own func(*pflag.FlagSet), use, short string, groups config.Group, args cobra.PositionalArgs, run func(context.Context, *call) error) *cobra.Command {
 	c := config.New()
 	command := &cobra.Command{
 		Use: use, Short: short, Args: args,
@@ -138,6 +145,7 @@ func (a *app) command(use, short string, groups config.Group, args cobra.Positio
 			return nil
 		},
 	}
+	own(command.Flags())
 	c.Bind(command.Flags(), groups)
 	return command
 }

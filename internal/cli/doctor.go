@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/config"
 	"github.com/counterfoil/counterfoil/state"
 	"github.com/counterfoil/counterfoil/store"
@@ -129,6 +130,8 @@ func (c *call) examine(ctx context.Context, p place, r *report) error {
 	case errors.Is(err, store.ErrRolledBack) || errors.Is(err, store.ErrWitness):
 		r.add(broken, "witness", "counterfoil recover --why WHAT-HAPPENED", "%v", err)
 		return nil
+	case errors.Is(err, engine.ErrUnsafe):
+		return nil // the settings are listed
 	case err != nil && codeOf(err) == Unavailable:
 		return err
 	case err != nil:
@@ -393,4 +396,27 @@ func (c *call) mending(version string) (state.Replace, error) {
 	}
 	op.Version = state.Version(v)
 	return op, nil
+}
+
+// settings looks at what the guarantee rests on, in the servers of a store that has some.
+func (c *call) settings(ctx context.Context, p place, r *report) error {
+	found, err := p.location.Settings(ctx, p.engineOptions(c.config, slog.New(slog.DiscardHandler), nil))
+	if err != nil {
+		return err
+	}
+	for _, s := range found {
+		state, do := fine, ""
+		switch {
+		case !s.Safe && c.config.UnsafeDurability:
+			state, do = look, s.Mend
+		case !s.Safe:
+			state, do = broken, s.Mend
+		}
+		what := fmt.Sprintf("%s is %s, want %s", s.Name, s.Value, s.Want)
+		if s.Where != "" {
+			what += ", on " + s.Where
+		}
+		r.add(state, "setting", do, "%s", what)
+	}
+	return nil
 }

@@ -67,11 +67,12 @@ func create(ctx context.Context, p place, c *config.Config, log *slog.Logger, ex
 		return nil, fmt.Errorf("--data: %w", err)
 	}
 	defer dir.Close()
-	keys, err := p.createKeys(ctx)
-	if err != nil {
+	// Keys come after the place: a store that is there without its keys must not get others.
+	if err := p.location.Provision(ctx, p.engineOptions(c, log, exit)); err != nil {
 		return nil, err
 	}
-	if err := p.location.Provision(ctx, p.engineOptions(c, log, exit)); err != nil {
+	keys, err := p.createKeys(ctx)
+	if err != nil {
 		return nil, err
 	}
 	e, err := p.location.Open(ctx, p.engineOptions(c, log, exit))

@@ -17,8 +17,8 @@ import (
 
 // load is what callers have asked of a server, and what it has acknowledged.
 type load struct {
-	t  testing.TB
-	to *client.Caller
+	t   testing.TB
+	all []*client.Caller // of several servers on one store
 
 	mu       sync.Mutex
 	granted  map[string]int    // executions of each operation
@@ -32,14 +32,14 @@ type load struct {
 
 const spendLimit = 1 << 30
 
-func newLoad(t testing.TB, to *client.Caller) *load {
+func newLoad(t testing.TB, all ...*client.Caller) *load {
 	t.Helper()
-	_, err := to.DefineBudget(t.Context(), budget.Definition{Name: "load", Unit: "calls", Limit: spendLimit, Window: budget.Window{Kind: budget.Lifetime}})
+	_, err := all[0].DefineBudget(t.Context(), budget.Definition{Name: "load", Unit: "calls", Limit: spendLimit, Window: budget.Window{Kind: budget.Lifetime}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &load{
-		t: t, to: to, granted: map[string]int{}, recorded: map[string]string{}, used: map[string]int{}, answers: make(chan struct{}, 1),
+		t: t, all: all, granted: map[string]int{}, recorded: map[string]string{}, used: map[string]int{}, answers: make(chan struct{}, 1),
 	}
 }
 
@@ -47,14 +47,14 @@ func newLoad(t testing.TB, to *client.Caller) *load {
 func (l *load) run(callers int, stop <-chan struct{}) {
 	var working sync.WaitGroup
 	for i := range callers {
-		for range 2 {
+		for j := range 2 {
 			working.Go(func() {
 				for n := 0; ; n++ {
 					select {
 					case <-stop:
 						return
 					default:
-						l.round(fmt.Sprintf("%d-%d", i, n))
+						l.round(l.all[j%len(l.all)], fmt.Sprintf("%d-%d", i, n))
 					}
 				}
 			})
@@ -66,14 +66,14 @@ func (l *load) run(callers int, stop <-chan struct{}) {
 // ctx outlives the test's own, so that the last answers are still heard.
 func (l *load) ctx() context.Context { return context.WithoutCancel(l.t.Context()) }
 
-func (l *load) round(name string) {
-	l.operate("op-" + name)
-	l.spend("spend-" + name)
-	l.permit("request-" + name)
+func (l *load) round(to *client.Caller, name string) {
+	l.operate(to, "op-"+name)
+	l.spend(to, "spend-"+name)
+	l.permit(to, "request-"+name)
 }
 
-func (l *load) operate(key string) {
-	b, err := l.to.Begin(l.ctx(), counterfoil.BeginParams{Key: key, Fingerprint: counterfoil.Fingerprint{1}})
+func (l *load) operate(to *client.Caller, key string) {
+	b, err := to.Begin(l.ctx(), counterfoil.BeginParams{Key: key, Fingerprint: counterfoil.Fingerprint{1}})
 	l.mu.Lock()
 	l.begun++
 	if err == nil && b.State == counterfoil.Execute {
@@ -84,7 +84,7 @@ func (l *load) operate(key string) {
 		return
 	}
 	body := "receipt of " + key
-	if _, err = l.to.Complete(l.ctx(), counterfoil.CompleteParams{ID: b.ID, Token: b.Token, Receipt: operation.Receipt{Body: []byte(body)}}); err != nil {
+	if _, err = to.Complete(l.ctx(), counterfoil.CompleteParams{ID: b.ID, Token: b.Token, Receipt: operation.Receipt{Body: []byte(body)}}); err != nil {
 		return
 	}
 	l.mu.Lock()
@@ -96,8 +96,8 @@ func (l *load) operate(key string) {
 	}
 }
 
-func (l *load) spend(id string) {
-	s, err := l.to.Spend(l.ctx(), budget.SpendParams{RequestID: id, Entries: []budget.Entry{{Budget: "load", Amount: 1}}})
+func (l *load) spend(to *client.Caller, id string) {
+	s, err := to.Spend(l.ctx(), budget.SpendParams{RequestID: id, Entries: []budget.Entry{{Budget: "load", Amount: 1}}})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -111,16 +111,16 @@ func (l *load) spend(id string) {
 	}
 }
 
-func (l *load) permit(request string) {
+func (l *load) permit(to *client.Caller, request string) {
 	call := permit.Expected{Subject: "s", Capability: "c", Server: "s", Tool: "t", RequestID: request, ParameterHash: fmt.Sprintf("%064d", 0)}
-	a, err := l.to.Authorize(l.ctx(), counterfoil.AuthorizeParams{Call: call})
+	a, err := to.Authorize(l.ctx(), counterfoil.AuthorizeParams{Call: call})
 	if err != nil {
 		return
 	}
 	var both sync.WaitGroup
-	for range 2 {
+	for i := range 2 {
 		both.Go(func() {
-			if _, err := l.to.Consume(l.ctx(), counterfoil.ConsumeParams{Permit: a.Permit, Expected: call}); err == nil {
+			if _, err := l.all[i%len(l.all)].Consume(l.ctx(), counterfoil.ConsumeParams{Permit: a.Permit, Expected: call}); err == nil {
 				l.mu.Lock()
 				l.used[string(a.Permit)]++
 				l.mu.Unlock()

@@ -51,6 +51,7 @@ type machine struct {
 	t      testing.TB
 	dir    string
 	listen string // where the first server listened; later ones listen there too
+	store  string // URL of a shared store; "" for the embedded one
 }
 
 func newMachine(t testing.TB) *machine {
@@ -60,7 +61,11 @@ func newMachine(t testing.TB) *machine {
 
 // environ is what a process on the machine is started with.
 func (m *machine) environ() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "CLOCK_STEP_FILE=" + m.stepFile()}
+	env := []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "CLOCK_STEP_FILE=" + m.stepFile()}
+	if m.store != "" {
+		env = append(env, "COUNTERFOIL_STORE="+m.store)
+	}
+	return env
 }
 
 func (m *machine) stepFile() string { return m.dir + ".step" }
