@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/internal/planted"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -438,6 +439,9 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	if err := s.options.Entropy.Fill(version[:]); err != nil {
 		return engine.Plan{}, fmt.Errorf("%w: %w", state.ErrUnavailable, err)
 	}
+	if planted.On(planted.RestartedVersions) {
+		version = s.counted()
+	}
 	results := make([]result, len(t.group))
 	dirty := sc.dirty
 	clear(dirty)
@@ -507,6 +511,8 @@ func (t *transaction) view(snap engine.Snapshot) *state.View {
 		}
 		rec, err := t.open(key, item)
 		switch {
+		case err != nil && planted.On(planted.CorruptIsAbsent):
+			view.Absent(key)
 		case err != nil:
 			view.Unreadable(key, item.Version, err)
 		case rec.Updated > snap.Now+state.Tolerance:

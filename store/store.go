@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type Store struct {
 	corrupt  atomic.Uint64
 	unknown  atomic.Uint64
 	sweptAt  atomic.Int64
+	commits  atomic.Uint64 // counted for a planted bug alone
 }
 
 // LeaseHandler is called by the sweeper for each record of a kind whose lease
@@ -347,6 +349,12 @@ func (s *Store) Now(ctx context.Context) (int64, error) {
 		return 0, s.engineError(err)
 	}
 	return max(now, s.highest()), s.time.judge(now, s.highest())
+}
+
+// counted is a version that a planted bug uses instead of a random one.
+func (s *Store) counted() (v state.Version) {
+	binary.BigEndian.PutUint64(v[8:], s.commits.Add(1))
+	return v
 }
 
 // Token draws a fresh random token.

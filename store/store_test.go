@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/engine/enginetest"
+	"github.com/counterfoil/counterfoil/internal/entropy"
 	"github.com/counterfoil/counterfoil/state"
 	"github.com/counterfoil/counterfoil/store"
 )
@@ -67,6 +68,23 @@ func TestEveryRecordOfACommitCarriesItsVersionAndNoOther(t *testing.T) {
 		seen[v] = true
 		if w := f.item(t, state.WriterKey("default", 1)); w.Version != v {
 			t.Fatal("the writer record carries another version than the claim")
+		}
+	}
+}
+
+func TestInstancesNeverDrawTheSameVersion(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	seen := map[state.Version]bool{}
+	for i := range 8 {
+		f.opts.Entropy = entropy.Seeded(uint64(i) + 2)
+		s := f.open(t)
+		for n := range 4 {
+			v := must(t, s, claim(fmt.Sprint(i, "/", n), 1)).Anchor.Version
+			if seen[v] {
+				t.Fatal("two commits carry one version")
+			}
+			seen[v] = true
 		}
 	}
 }

@@ -11,10 +11,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/clock"
+	"github.com/counterfoil/counterfoil/internal/planted"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -104,7 +106,9 @@ func (e *Engine) apply(snap engine.Snapshot, plan engine.Plan) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !r.unchanged(snap):
+	case planted.On(planted.WrittenKeysOnly) && !r.unchanged(onlyWritten(snap, plan)):
+		return false, nil
+	case !planted.On(planted.WrittenKeysOnly) && !r.unchanged(snap):
 		return false, nil
 	case e.now() > plan.NotAfter:
 		return false, engine.ErrLate
@@ -115,6 +119,18 @@ func (e *Engine) apply(snap engine.Snapshot, plan engine.Plan) (bool, error) {
 		r.put(c.Key, c.Item)
 	}
 	return true, nil
+}
+
+// onlyWritten is the part of a snapshot that a plan changes: what a planted bug
+// takes for all that must be compared.
+func onlyWritten(snap engine.Snapshot, plan engine.Plan) engine.Snapshot {
+	part := engine.Snapshot{Now: snap.Now}
+	for i, k := range snap.Keys {
+		if slices.ContainsFunc(plan.Changes, func(c engine.Change) bool { return c.Key == k }) {
+			part.Keys, part.Items = append(part.Keys, k), append(part.Items, snap.Items[i])
+		}
+	}
+	return part
 }
 
 // clone frees what is kept from the caller's buffers.

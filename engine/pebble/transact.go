@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/internal/planted"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -96,12 +97,21 @@ func (e *Engine) apply(batch *pebble.Batch) (err error) {
 			err = fmt.Errorf("%v", r) //nolint:err113 // the database's own words
 		}
 	}()
+	switch {
+	case planted.On(planted.UnsyncedCommit):
+		return e.db.Apply(batch, pebble.NoSync)
+	case planted.On(planted.FatalThatReturns):
+		return e.db.Apply(batch, pebble.Sync)
+	}
 	return e.db.ApplyNoSyncWait(batch, pebble.Sync)
 }
 
 // sync waits for the disk. Only a nil error of SyncWait means durable.
 func (e *Engine) sync(batch *pebble.Batch, c *commit) error {
 	defer close(c.done)
+	if planted.On(planted.UnsyncedCommit) || planted.On(planted.FatalThatReturns) {
+		return nil
+	}
 	if c.err = batch.SyncWait(); c.err != nil {
 		e.latch.fail(fmt.Errorf("sync a commit: %w", c.err))
 		return e.latch.failure()
