@@ -39,28 +39,51 @@ func randomProgram(r *rapid.T) {
 	p.store.Now = begin
 	for range rapid.IntRange(10, 100).Draw(r, "batches") {
 		p.store.Now += statetest.Step(r)
-		p.step(statetest.Draw(r, p.model, p.store.Now))
+		p.group(rapid.SampledFrom([]int{1, 1, 2, 1, 5}).Draw(r, "group"))
 		if rapid.IntRange(1, 25).Draw(r, "damage") == 25 {
 			p.damage()
 		}
 	}
 }
 
-func (p *program) step(b *state.Batch) statetest.Answer {
+func (p *program) step(batches ...*state.Batch) {
 	before := p.store.Open()
-	stamp := statetest.Stamp{Now: p.store.Now, Version: p.store.Version(), Generation: p.store.Generation()}
-	want := p.model.Apply(b, stamp)
-	shard := rapid.Uint16Range(0, 2).Draw(p.T, "shard")
-	got := statetest.AnswerOf(p.store.Do(b, shard))
-	if diff := statetest.Diff(got, want); diff != "" {
-		p.Fatalf("%s\nat %d, batch %s", diff, p.store.Now, statetest.Show(b))
+	wanted := make([]statetest.Answer, len(batches))
+	for i, b := range batches {
+		wanted[i] = p.model.Apply(b, p.stamp(i))
+	}
+	p.compare(batches, wanted, before)
+}
+
+// group draws batches that are decided one after another in one commit.
+func (p *program) group(n int) {
+	before := p.store.Open()
+	batches, wanted := make([]*state.Batch, n), make([]statetest.Answer, n)
+	for i := range batches {
+		batches[i] = statetest.Draw(p.T, p.model, p.store.Now)
+		wanted[i] = p.model.Apply(batches[i], p.stamp(i))
+	}
+	p.compare(batches, wanted, before)
+}
+
+func (p *program) stamp(seq int) statetest.Stamp {
+	return statetest.Stamp{Now: p.store.Now, Version: p.store.Version(), Generation: p.store.Generation(seq)}
+}
+
+func (p *program) compare(batches []*state.Batch, wanted []statetest.Answer, before map[state.Key]*state.Record) {
+	results := p.store.Group(batches, rapid.Uint16Range(0, 2).Draw(p.T, "shard"))
+	applied := false
+	for i, b := range batches {
+		if diff := statetest.Diff(statetest.AnswerOf(results[i].Outcome, results[i].Err), wanted[i]); diff != "" {
+			p.Fatalf("%s\nat %d, batch %s", diff, p.store.Now, statetest.Show(b))
+		}
+		applied = applied || wanted[i].Applied
 	}
 	after := p.store.Open()
 	if diff := p.model.Compare(after); diff != "" {
-		p.Fatalf("%s\nafter batch %s", diff, statetest.Show(b))
+		p.Fatalf("%s\nafter %s", diff, statetest.Show(batches))
 	}
-	p.invariants(b, want, before, after)
-	return want
+	p.invariants(batches, applied, before, after)
 }
 
 // damage flips a bit in one record, and has it answered as damaged; then, most
@@ -102,12 +125,15 @@ func (p *program) damageable() (keys []state.Key) {
 }
 
 // invariants holds on every engine, whatever the program.
-func (p *program) invariants(b *state.Batch, a statetest.Answer, before, after map[state.Key]*state.Record) {
+func (p *program) invariants(batches []*state.Batch, applied bool, before, after map[state.Key]*state.Record) {
 	if err := state.Recount("s", after); err != nil {
-		p.Fatalf("%v\nafter batch %s", err, statetest.Show(b))
+		p.Fatalf("%v\nafter %s", err, statetest.Show(batches))
 	}
-	if !a.Applied && !statetest.Same(before, after) {
-		p.Fatalf("a batch that was not applied wrote: %s", statetest.Show(b))
+	if !applied && !statetest.Same(before, after) {
+		p.Fatalf("nothing was applied, and something was written: %s", statetest.Show(batches))
+	}
+	if len(batches) > 1 {
+		return // the others compare two states that are one batch apart
 	}
 	for key, old := range before {
 		if now := after[key]; now != nil {

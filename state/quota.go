@@ -246,22 +246,29 @@ func (d *decision) grow(l line, net int64) bool {
 	}
 	if used+need > limit {
 		if net <= 0 {
+			d.settleOthers(l, shards, 0) // no cap has room for what they were allowed
 			d.putQuota(own, quota{Used: need})
 		}
 		return net <= 0
 	}
 	if changed || allowed+need > limit {
-		for s := range shards {
-			key := d.countKey(l, s)
-			if o := d.quota(key); s != l.shard && o != (quota{}) {
-				d.putQuota(key, quota{Used: o.Used, Allowance: o.Used, Cap: limit})
-			}
-		}
+		d.settleOthers(l, shards, limit)
 		allowed = used
 	}
 	free := limit - allowed - need
 	d.putQuota(own, quota{Used: need, Allowance: need + free/uint64(shards), Cap: limit})
 	return true
+}
+
+// settleOthers takes back what the other shards of l were allowed and do not
+// use, under a cap; under 0, the next of them to grow looks at all again.
+func (d *decision) settleOthers(l line, shards uint16, limit uint64) {
+	for s := range shards {
+		key := d.countKey(l, s)
+		if o := d.quota(key); s != l.shard && o != (quota{}) {
+			d.putQuota(key, quota{Used: o.Used, Allowance: min(o.Used, limit), Cap: limit})
+		}
+	}
 }
 
 func (d *decision) countKey(l line, shard uint16) Key {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/counterfoil/counterfoil/state"
+	"github.com/counterfoil/counterfoil/state/statetest"
 )
 
 // claimN claims the n-th record of an owner as a store instance, and says
@@ -130,7 +131,19 @@ func TestCapThatGoesUpAndDownAgainIsExact(t *testing.T) {
 		r := newRig(t)
 		live, limit := 0, uint64(10_000_000)
 		for n := range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.SampledFrom([]string{"claim", "claim", "claim", "drop", "cap"}).Draw(rt, "do") {
+			switch rapid.SampledFrom([]string{"claim", "claim", "claim", "drop", "cap", "take over"}).Draw(rt, "do") {
+			case "take over":
+				// A record that is over gives its place to a successor, in whichever shard.
+				all := r.Open()
+				for _, k := range statetest.SortedKeys(all) {
+					rec := all[k]
+					if k.Kind == state.KindHold && rec.State == state.Pending {
+						r.applies(state.Update{Key: k, Token: rec.Token, Expires: r.Now + 1})
+						r.Now++
+						r.appliesAs(rapid.Uint16Range(0, 2).Draw(rt, "shard"), change(claim(k), func(o *state.Claim) { o.Owner, o.Token = "", state.Token{byte(n + 2)} }))
+						break
+					}
+				}
 			case "claim":
 				granted := r.claimN(rapid.Uint16Range(0, 2).Draw(rt, "shard"), "", n)
 				if granted != (uint64(live) < limit) {
@@ -141,9 +154,10 @@ func TestCapThatGoesUpAndDownAgainIsExact(t *testing.T) {
 				}
 			case "drop":
 				all := r.Open()
-				for k, rec := range all {
+				for _, k := range statetest.SortedKeys(all) {
+					rec := all[k]
 					if k.Kind == state.KindHold && rec.State == state.Pending && (uint16(n)%3 == rec.Shard || len(all) < 6) {
-						r.applies(state.Drop{Key: k, Token: state.Token{1}})
+						r.applies(state.Drop{Key: k, Token: rec.Token})
 						live--
 						break
 					}

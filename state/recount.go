@@ -29,32 +29,45 @@ func Recount(scope string, records map[Key]*Record) error {
 			return fmt.Errorf("a quota of kind %s counts %d too few", Kind(id[0]), n)
 		}
 	}
-	return allowances(records)
+	return allowances(scope, records)
 }
 
 // countOf is the ID of a quota record without its shard.
 func countOf(key Key) string { return key.ID[:len(key.ID)-2] }
 
 // allowances checks that no shard has used more than it was allowed, unless it
-// took over a record that a lowered cap has no room for, and that what the
-// shards of a meter are allowed together stays within the latest cap.
-func allowances(records map[Key]*Record) error {
-	allowed, highest := map[string]uint64{}, map[string]uint64{}
+// took over a record that a lowered cap has no room for, and that what shards
+// may grow to on their own, together with what the others use, stays within the
+// cap.
+func allowances(scope string, records map[Key]*Record) error {
+	body := records[ScopeKey(scope)]
+	if body == nil {
+		return nil
+	}
+	grown, grows := map[string]uint64{}, map[string]bool{}
 	for key, r := range records {
 		if key.Kind != KindQuota {
 			continue
 		}
-		if q := r.quota; q.Cap != 0 && q.Used > q.Allowance {
+		q, id := r.quota, countOf(key)
+		if q.Cap != 0 && q.Used > q.Allowance {
 			return errors.New("a shard of a quota uses more than it is allowed")
 		}
-		m := countOf(key)
-		allowed[m] += r.quota.Allowance
-		highest[m] = max(highest[m], r.quota.Cap)
+		if q.Cap == capOf(body.scope, id) && q.Allowance > q.Used {
+			grown[id] += q.Allowance
+			grows[id] = true
+		} else {
+			grown[id] += q.Used
+		}
 	}
-	for m, sum := range allowed {
-		if sum > highest[m] {
-			return errors.New("the allowances of a quota exceed its cap")
+	for id, sum := range grown {
+		if grows[id] && sum > capOf(body.scope, id) {
+			return errors.New("the shards of a quota can grow above its cap")
 		}
 	}
 	return nil
+}
+
+func capOf(s *Scope, id string) uint64 {
+	return s.Caps.of(meter{Kind(id[0]), meterWhat(id[1])}, len(id) > 2)
 }

@@ -37,38 +37,73 @@ func (p *Plain) Version() state.Version {
 	return v
 }
 
-// Generation is what a budget that the next commit defines will carry.
-func (p *Plain) Generation() state.Version { return p.Version() }
+// Generation is what a budget will carry that the batch with that number in the
+// next commit defines.
+func (p *Plain) Generation(seq int) state.Version {
+	v := p.Version()
+	binary.BigEndian.PutUint32(v[12:], binary.BigEndian.Uint32(v[12:])^uint32(seq))
+	return v
+}
 
-// Do runs a batch as the store instance that counts in the shard. It decides
-// twice, to see that nothing but the arguments matters and that the view is
-// left alone, and opens every record that it seals. An error that wraps none
-// of the errors of package state says what was found wrong.
+// Result is the answer to one batch.
+type Result struct {
+	Outcome state.Outcome
+	Err     error
+}
+
+// Do runs a batch as the store instance that counts in the shard. An error that
+// wraps none of the errors of package state says what was found wrong.
 func (p *Plain) Do(b *state.Batch, shard uint16) (state.Outcome, error) {
-	if err := b.Validate(); err != nil {
-		return state.Outcome{}, err
+	r := p.Group([]*state.Batch{b}, shard)[0]
+	return r.Outcome, r.Err
+}
+
+// Group runs batches one after another on top of each other's results, in one
+// commit, as the store instance that counts in the shard. It decides each
+// twice, to see that nothing but the arguments matters and that the view is
+// left alone, and opens every record that it seals.
+func (p *Plain) Group(batches []*state.Batch, shard uint16) []Result {
+	var keys []state.Key
+	for _, b := range batches {
+		if b.Validate() == nil {
+			keys = b.Keys(keys, shard)
+		}
 	}
-	keys := b.Keys(nil, shard)
-	for range 16 {
+	for range 16 * len(batches) {
 		view := p.view(keys)
-		before := p.prints(view, keys)
-		c := state.Context{Now: p.Now, Version: p.Version(), Shard: shard}
-		d := state.Decide(view, b, c)
-		if again := state.Decide(view, b, c); !sameDecision(d, again) {
-			return state.Outcome{}, fmt.Errorf("decided %+v, and then %+v", d, again)
+		results, writes, need := p.decide(view, keys, batches, shard)
+		if len(need) > 0 {
+			keys = append(keys, need...)
+			continue
 		}
-		if !reflect.DeepEqual(before, p.prints(view, keys)) {
-			return state.Outcome{}, errors.New("a decision changed its view")
+		if err := p.commit(view, writes); err != nil {
+			results[0].Err = err
 		}
-		if d.Err != nil {
-			return state.Outcome{}, d.Err
-		}
-		if len(d.Need) == 0 {
-			return d.Outcome, p.commit(view, &d)
-		}
-		keys = append(keys, d.Need...)
+		return results
 	}
-	return state.Outcome{}, errors.New("a decision needs more and more keys")
+	return []Result{{Err: errors.New("a decision needs more and more keys")}}
+}
+
+func (p *Plain) decide(view *state.View, keys []state.Key, batches []*state.Batch, shard uint16) (results []Result, writes []state.Write, need []state.Key) {
+	for seq, b := range batches {
+		before := p.prints(view, keys)
+		c := state.Context{Now: p.Now, Version: p.Version(), Shard: shard, Seq: uint32(seq)}
+		d := state.Decide(view, b, c)
+		r := Result{d.Outcome, d.Err}
+		switch again := state.Decide(view, b, c); {
+		case !sameDecision(d, again):
+			r.Err = fmt.Errorf("decided %+v, and then %+v", d, again)
+		case !reflect.DeepEqual(before, p.prints(view, keys)):
+			r.Err = errors.New("a decision changed its view")
+		case len(d.Writes) > 0 && !d.Outcome.Applied:
+			r.Err = errors.New("a batch that was not applied writes")
+		case len(d.Need) > 0:
+			return nil, nil, d.Need
+		}
+		view.Apply(d.Writes)
+		results, writes = append(results, r), append(writes, d.Writes...)
+	}
+	return results, writes, nil
 }
 
 func sameDecision(a, b state.Decision) bool {
@@ -105,11 +140,8 @@ func (p *Plain) prints(v *state.View, keys []state.Key) map[state.Key]string {
 	return all
 }
 
-func (p *Plain) commit(view *state.View, d *state.Decision) error {
-	if len(d.Writes) > 0 && !d.Outcome.Applied {
-		return errors.New("a batch that was not applied writes")
-	}
-	for _, w := range d.Writes {
+func (p *Plain) commit(view *state.View, writes []state.Write) error {
+	for _, w := range writes {
 		if _, known, _ := view.Get(w.Key); !known {
 			return fmt.Errorf("a %s record is written that was not read", w.Key.Kind)
 		}
