@@ -142,7 +142,8 @@ func (b *Budgets) List(ctx context.Context, p ListParams) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	now, err := b.store.Now(ctx)
+	// A scope that does not exist is an error, not an empty list.
+	out, err := b.store.Do(ctx, &state.Batch{Scope: p.Scope, Read: []state.Key{state.ScopeKey(p.Scope)}})
 	if err != nil {
 		return Page{}, err
 	}
@@ -155,7 +156,7 @@ func (b *Budgets) List(ctx context.Context, p ListParams) (Page, error) {
 		if e.Err != nil {
 			return Page{}, e.Err
 		}
-		item, err := standing(e.Key, e.Record, now)
+		item, err := standing(e.Key, e.Record, out.Now)
 		if err != nil {
 			return Page{}, err
 		}

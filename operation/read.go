@@ -131,11 +131,12 @@ func (o *Operations) List(ctx context.Context, p ListParams) (Page, error) {
 	if err != nil {
 		return Page{}, invalidf("the cursor is not one that a list gave")
 	}
-	now, err := o.store.Now(ctx)
+	// A scope that does not exist is an error, not an empty list.
+	out, err := o.store.Do(ctx, &state.Batch{Scope: p.Scope, Read: []state.Key{state.ScopeKey(p.Scope)}})
 	if err != nil {
 		return Page{}, fmt.Errorf("operation: %w", err)
 	}
-	return o.list(ctx, p, string(cursor), now)
+	return o.list(ctx, p, string(cursor), out.Now)
 }
 
 func (o *Operations) list(ctx context.Context, p ListParams, cursor string, now int64) (Page, error) {

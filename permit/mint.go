@@ -83,7 +83,7 @@ func (p *Permits) MintPart(ctx context.Context, m MintParams) (*MintPart, error)
 	}
 	key, err := p.keyring.SigningKey(m.Scope)
 	if err != nil {
-		return nil, fmt.Errorf("permit: %w", err)
+		return nil, p.keyless(ctx, m.Scope, err)
 	}
 	c := &m.Call
 	nonce, err := NewNonce(Binding{
@@ -112,6 +112,14 @@ func (p *Permits) MintPart(ctx context.Context, m MintParams) (*MintPart, error)
 		part.HoldToken = HoldToken(PublicKey(key[len(key)-len(PublicKey{}):]), nonce.ID)
 	}
 	return part, nil
+}
+
+// keyless says why nothing can be signed: for a scope that does not exist that is the reason, not the key that it lacks.
+func (p *Permits) keyless(ctx context.Context, scope string, err error) error {
+	if _, missing := p.store.Do(ctx, &state.Batch{Scope: scope, Read: []state.Key{state.ScopeKey(scope)}}); missing != nil {
+		return failed(missing)
+	}
+	return fmt.Errorf("permit: %w", err)
 }
 
 // Refusal says what stands against the permit, nil if nothing does. The first op of the part is out's op number first.

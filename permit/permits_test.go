@@ -639,8 +639,10 @@ func TestADamagedMarkerOrFloorIsNotFree(t *testing.T) {
 
 func TestAPermitIsOfItsScope(t *testing.T) {
 	onEach(t, func(t *testing.T, f *issuing) {
-		if err := f.CreateScope(t.Context(), "elsewhere"); err != nil {
-			t.Fatal(err)
+		for _, scope := range []string{"elsewhere", "without-keys"} {
+			if err := f.CreateScope(t.Context(), scope); err != nil {
+				t.Fatal(err)
+			}
 		}
 		u := useOf(f.mint())
 		u.Scope = "elsewhere"
@@ -653,6 +655,9 @@ func TestAPermitIsOfItsScope(t *testing.T) {
 		p.Scope = "without-keys"
 		_, err = f.Mint(t.Context(), p)
 		wants(t, err, keyring.ErrNoSigningKey)
+		p.Scope = "nowhere"
+		_, err = f.Mint(t.Context(), p)
+		wants(t, err, state.ErrNoScope)
 		p.Scope = "elsewhere"
 		m, err := f.Mint(t.Context(), p)
 		if err != nil {

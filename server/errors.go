@@ -28,6 +28,7 @@ var meanings = []struct {
 	{state.ErrLatched, api.Latched, "a write failed, and the store must be opened again"},
 	{state.ErrClock, api.ClockRefused, "the clock stepped too far"},
 	{state.ErrKeyUnknown, api.KeyUnknown, "a record is sealed by an integrity key that this server does not have"},
+	{keyring.ErrNoSigningKey, api.KeyUnknown, "this server has no key to sign the scope's permits with; an operator makes one: counterfoil key rotate"},
 	{state.ErrCorrupt, api.RecordCorrupt, "a record that this needs is damaged; counterfoil doctor names it"},
 	{state.ErrUnavailable, api.StoreUnavailable, "the store does not take this now"},
 	{state.ErrRecovering, api.Recovering, "the scope is in quarantine until an operator lifts it"},

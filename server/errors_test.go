@@ -15,6 +15,7 @@ import (
 	"github.com/counterfoil/counterfoil/api"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/internal/canonical"
+	"github.com/counterfoil/counterfoil/keyring"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
@@ -59,6 +60,7 @@ func TestEveryErrorHasItsCodeThroughEveryWrapper(t *testing.T) {
 		"owner full":                      {joined(state.ErrOwnerFull), 429, api.OwnerQuota, true, ""},
 		"full of a permit":                {&permit.Error{Reason: permit.ReasonFull}, 503, api.StoreFull, true, ""},
 		"stale":                           {joined(state.ErrStale), 409, api.Stale, false, ""},
+		"no signing key":                  {joined(keyring.ErrNoSigningKey), 503, api.KeyUnknown, false, ""},
 		"no scope":                        {joined(state.ErrNoScope), 404, api.NotFound, false, ""},
 		"in flight":                       {joined(&operation.InFlightError{RetryAfter: 1500 * time.Millisecond}), 409, api.InFlight, true, "2"},
 		"outcome unknown":                 {joined(operation.ErrOutcomeUnknown), 409, api.OutcomeUnknown, false, ""},

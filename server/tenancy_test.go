@@ -141,6 +141,26 @@ func TestWhatIsAnothersAnswersAsIfItDidNotExist(t *testing.T) {
 	full.want(t, 200, "POST", "/v1/operations/"+theirs["{operation}"]+"/complete", `{"token":"`+theirs["{operation_token}"]+`","receipt":{}}`, nil)
 }
 
+func TestAScopeThatDoesNotExistIsAnErrorNotAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	r := serve(t, Limits{}, nil)
+	for _, c := range [][3]string{
+		{"POST", "/v1/operations", `{"key":"k","request":1}`},
+		{"GET", "/v1/operations", ""},
+		{"GET", "/v1/operations?state=outcome_unknown", ""},
+		{"GET", "/v1/operations/" + absent["{operation}"], ""},
+		{"GET", "/v1/budgets", ""},
+		{"GET", "/v1/budgets?prefix=acme", ""},
+		{"GET", "/v1/holds/" + absent["{hold}"], ""},
+		{"GET", "/v1/epoch", ""},
+		{"POST", "/v1/challenges", `{"job_id":"` + job + `"}`},
+		{"POST", "/v1/permits", withArgs + `}`},
+		{"POST", "/v1/permits", withArgs + `,"hold":{"entries":[{"budget":"acme","amount":1}]}}`},
+	} {
+		wantProblem(t, r.send(t, c[0], c[1], c[2], "Counterfoil-Scope", "nowhere"), 404, api.NotFound)
+	}
+}
+
 var drawn = regexp.MustCompile(`"(nonce|aad_base64|token|public|kid|fence)":("[^"]*"|[0-9]+)`)
 
 // scrub takes out what is drawn at random, from successes only.
