@@ -1,0 +1,284 @@
+// Package model runs random programs on a store and on a plain reference, and
+// compares every answer and every record.
+package model
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/engine/memory"
+	"github.com/counterfoil/counterfoil/engine/pebble"
+	"github.com/counterfoil/counterfoil/internal/clock"
+	"github.com/counterfoil/counterfoil/internal/entropy"
+	"github.com/counterfoil/counterfoil/state"
+	"github.com/counterfoil/counterfoil/state/statetest"
+	"github.com/counterfoil/counterfoil/store"
+)
+
+// start is a moment before a day ends in Berlin.
+var start = time.UnixMilli(1_790_000_000_000)
+
+// scopes that the programs work in, side by side.
+var scopes = []string{"one", "two"}
+
+// place is an engine that can be opened again with what it holds.
+type place interface {
+	open(c clock.Clock) (engine.Engine, error)
+	// shared says that several stores can have it open at once.
+	shared() bool
+}
+
+type inMemory struct{ records *memory.Engine }
+
+func (p *inMemory) open(c clock.Clock) (engine.Engine, error) {
+	if p.records == nil {
+		p.records = memory.New(c)
+	}
+	return p.records.Share(), nil
+}
+
+func (*inMemory) shared() bool { return true }
+
+type onDisk struct{ fs *vfs.MemFS }
+
+func (p *onDisk) open(c clock.Clock) (engine.Engine, error) {
+	o := pebble.Options{Clock: c, CacheBytes: 1 << 20, MemtableBytes: 1 << 20, FilterBytes: 1 << 20}
+	if p.fs == nil {
+		p.fs = vfs.NewMem()
+		o.FS = p.fs
+		if err := pebble.Create("/store", o); err != nil {
+			return nil, err
+		}
+	}
+	o.FS = p.fs
+	return pebble.Open("/store", o)
+}
+
+func (*onDisk) shared() bool { return false }
+
+// program is one random run.
+type program struct {
+	*rapid.T
+	clock  *clock.Manual
+	keys   *state.Keys
+	place  place
+	seed   uint64
+	stores []*store.Store
+	models map[string]*statetest.Model
+	seen   map[state.Version]bool
+}
+
+func TestAStoreAnswersAsThePlainModelDoes(t *testing.T) {
+	t.Parallel()
+	for name, made := range map[string]func() place{
+		"memory": func() place { return &inMemory{} }, "pebble": func() place { return &onDisk{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(r *rapid.T) { run(r, made()) })
+		})
+	}
+}
+
+func run(r *rapid.T, at place) {
+	key := make([]byte, state.IntegrityKeyBytes)
+	keys, err := state.NewKeys(state.IntegrityKeyID(key), [][]byte{key})
+	p := &program{T: r, clock: clock.NewManual(start), keys: keys, place: at, seed: 1, models: map[string]*statetest.Model{}, seen: map[state.Version]bool{}}
+	p.must(err)
+	e, err := at.open(p.clock)
+	p.must(err)
+	p.must(store.Create(context.Background(), e, p.options()))
+	if at.shared() {
+		p.stores = []*store.Store{p.open(nil), p.open(nil)}
+	} else {
+		p.stores = []*store.Store{p.open(e)}
+	}
+	defer p.close()
+	for _, scope := range scopes {
+		p.models[scope] = statetest.NewModel(scope)
+	}
+	for range rapid.IntRange(5, 60).Draw(r, "batches") {
+		p.clock.Advance(time.Duration(statetest.Step(r)) * time.Millisecond)
+		switch rapid.IntRange(0, 19).Draw(r, "event") {
+		case 0:
+			p.restart()
+		case 1:
+			p.sweep()
+		default:
+			p.step(rapid.SampledFrom(scopes).Draw(r, "scope"))
+		}
+	}
+}
+
+func (p *program) must(err error) {
+	if err != nil {
+		p.Fatalf("%v", err)
+	}
+}
+
+func (p *program) options() store.Options {
+	p.seed++
+	return store.Options{Keys: p.keys, Clock: p.clock, Entropy: entropy.Seeded(p.seed)}
+}
+
+func (p *program) open(e engine.Engine) *store.Store {
+	var err error
+	if e == nil {
+		e, err = p.place.open(p.clock)
+		p.must(err)
+	}
+	s, err := store.Open(context.Background(), e, p.options())
+	p.must(err)
+	return s
+}
+
+func (p *program) close() {
+	for _, s := range p.stores {
+		p.must(s.Close())
+	}
+}
+
+func (p *program) restart() {
+	p.close()
+	for i := range p.stores {
+		p.stores[i] = p.open(nil)
+	}
+	for _, scope := range scopes {
+		p.version(scope) // a store that leaves gives its slot back
+		p.compare(scope)
+	}
+}
+
+// sweep lets the store sweep everything, and the model too.
+func (p *program) sweep() {
+	_, err := p.stores[0].Sweep(context.Background())
+	p.must(err)
+	for _, scope := range scopes {
+		for _, kind := range state.Kinds() {
+			p.sweepModel(scope, kind)
+		}
+		p.version(scope)
+		p.compare(scope)
+	}
+}
+
+// sweepModel does to the model what a sweep of one kind does: each record by
+// itself, as it finds it. A tombstone that found no room in the company of
+// others is tried with what is left.
+func (p *program) sweepModel(scope string, kind state.Kind) {
+	records := p.records(scope)
+	m := p.models[scope]
+	for _, key := range statetest.SortedKeys(m.Facts) {
+		if key.Kind != kind {
+			continue
+		}
+		now, there := records[key]
+		if there && (now.Tomb == m.Facts[key].Tomb) {
+			continue // the store left it as it was
+		}
+		stamp := statetest.Stamp{Now: p.now()}
+		if there {
+			stamp.Version = now.Version
+		}
+		m.Apply(&state.Batch{Scope: scope, Ops: []state.Op{state.Sweep{Key: key}}}, stamp)
+	}
+}
+
+func (p *program) now() int64 { return p.clock.Now().UnixMilli() }
+
+// step runs one drawn batch on one of the stores, and compares.
+func (p *program) step(scope string) {
+	m := p.models[scope]
+	b := statetest.Draw(p.T, m, p.now())
+	s := rapid.SampledFrom(p.stores).Draw(p.T, "store")
+	out, err := s.Do(context.Background(), b)
+	bounded := p.bounded(b)
+	stamp := statetest.StampOf(b, out)
+	if err != nil {
+		stamp.Now = p.now()
+	}
+	if v := p.version(scope); out.Applied {
+		stamp.Version = v
+	}
+	want := m.Clone().Apply(bounded, stamp)
+	got := statetest.AnswerOf(out, err)
+	if statetest.Diff(got, want) != "" && isFull(want) {
+		// At a cap the store sweeps what is over, and tries again.
+		for _, op := range b.Ops {
+			if c, ok := op.(state.Claim); ok {
+				p.sweepModel(scope, c.Key.Kind)
+			}
+		}
+	}
+	want = m.Apply(bounded, stamp)
+	if diff := statetest.Diff(got, want); diff != "" {
+		p.Fatalf("%s\nat %d, batch %s", diff, p.now(), statetest.Show(b))
+	}
+	p.compare(scope)
+}
+
+// bounded is the batch with the limit on its age that the store gives it.
+func (p *program) bounded(b *state.Batch) *state.Batch {
+	c := *b
+	if c.NotAfter == 0 {
+		c.NotAfter = p.now() + 60_000
+		for _, op := range b.Ops {
+			if o, ok := op.(state.Claim); ok && o.Expires > 0 {
+				c.NotAfter = min(c.NotAfter, o.Expires)
+			}
+		}
+	}
+	return &c
+}
+
+func isFull(a statetest.Answer) bool {
+	for _, r := range a.Refusals {
+		if r.Reason != state.Full && r.Reason != state.OwnerFull {
+			return false
+		}
+	}
+	return len(a.Refusals) > 0
+}
+
+// version is that of the last commit in a scope: the one in a writer record
+// that was not seen before.
+func (p *program) version(scope string) (v state.Version) {
+	for key, r := range p.records(scope) {
+		if key.Kind == state.KindWriter && !p.seen[r.Version] {
+			p.seen[r.Version] = true
+			v = r.Version
+		}
+	}
+	return v
+}
+
+func (p *program) records(scope string) map[state.Key]*state.Record {
+	all := map[state.Key]*state.Record{}
+	for _, kind := range state.Kinds() {
+		page, next, err := p.stores[0].Scan(context.Background(), scope, kind, "", "", 1000)
+		if p.must(err); next != "" {
+			p.Fatalf("too many records for one page")
+		}
+		for _, e := range page {
+			p.must(e.Err)
+			all[e.Key] = e.Record
+		}
+	}
+	return all
+}
+
+func (p *program) compare(scope string) {
+	records := p.records(scope)
+	if diff := p.models[scope].Compare(records); diff != "" {
+		p.Fatalf("scope %s: %s", scope, diff)
+	}
+	if err := state.Recount(scope, records); err != nil && !errors.Is(err, state.ErrInvalid) {
+		p.Fatalf("scope %s: %v", scope, err)
+	}
+}
