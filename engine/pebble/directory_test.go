@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/counterfoil/counterfoil/engine"
@@ -216,6 +217,30 @@ func TestSecondOpenIsRefused(t *testing.T) {
 	if err := Create(dir, Options{}); !errors.Is(err, engine.ErrLocked) {
 		t.Errorf("Create: %v, want ErrLocked", err)
 	}
+}
+
+// TestClosedStoreCanBeOpenedWhileProcessesAreStarted: a process that is being
+// started has, for a moment, every open file of this one.
+func TestClosedStoreCanBeOpenedWhileProcessesAreStarted(t *testing.T) {
+	t.Parallel()
+	dir := created(t)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = exec.CommandContext(t.Context(), "/bin/true").Run() // only has to start
+			}
+		}
+	})
+	for range 30 {
+		must(t, open(t, dir, Options{}).Close())
+	}
+	close(stop)
+	wg.Wait()
 }
 
 func TestOpenInAnotherProcessIsRefusedWithItsAddressUntilItEnds(t *testing.T) {

@@ -218,11 +218,12 @@ func (d *directory) checkEntries(path string) error {
 	return nil
 }
 
-// close releases the lock and the directory.
+// close releases the lock and the directory. The lock is released by itself:
+// closing its file leaves it to a child process that is just being started.
 func (d *directory) close() error {
 	var err error
 	if d.lock != nil {
-		err = d.lock.Close()
+		err = errors.Join(unix.Flock(int(d.lock.Fd()), unix.LOCK_UN), d.lock.Close())
 	}
 	return errors.Join(err, d.root.Close())
 }
