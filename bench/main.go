@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -36,6 +37,8 @@ func run() error {
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
 	tables := flag.String("tables", "claims,permits,guarded,http", "which tables to print")
+	work := flag.String("work", "", "what to do as one of several processes, on the server of -on, instead of the tables")
+	on := flag.String("on", "", "URL of the PostgreSQL server to work on")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
@@ -49,11 +52,20 @@ func run() error {
 		defer func() { _ = os.RemoveAll(made) }() // a temporary directory
 		*dir = made
 	}
-	fmt.Printf("%d CPUs, %s, %s\n", runtime.NumCPU(), runtime.Version(), *dir)
+	if *work == "" {
+		fmt.Printf("%d CPUs, %s, %s\n", runtime.NumCPU(), runtime.Version(), *dir)
+	}
 	b := bench{dir: *dir, length: time.Duration(*seconds * float64(time.Second)), runs: *runs, profile: *profile}
 	numbers, err := numbersOf(*callers)
 	if err != nil {
 		return err
+	}
+	if *work != "" {
+		w, err := b.workOn(*on, *work, numbers[0])
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(w)
 	}
 	for table := range strings.SplitSeq(*tables, ",") {
 		switch table {
@@ -63,6 +75,8 @@ func run() error {
 			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
 			err = b.compareGuarded(numbers)
+		case "postgres":
+			err = b.comparePostgres()
 		case "http":
 			err = b.compareHTTP()
 		default:

@@ -15,7 +15,7 @@ import (
 // server's own vacuum alone to clean up after them.
 func TestChurnDoesNotGrowTheTable(t *testing.T) {
 	t.Parallel()
-	rounds, each := 50, 20_000
+	rounds, each := 50, 4_000
 	if testing.Short() {
 		each = 2_000
 	}

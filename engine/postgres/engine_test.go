@@ -37,7 +37,7 @@ func fixture(t *testing.T, dsn string) enginetest.Fixture {
 	must(t, err)
 	proxy := testserver.Proxy(t, u.Host)
 	c := clock.NewManual(time.UnixMilli(1_700_000_000_000))
-	o := postgres.Options{Connections: 4, Clock: c, CommitTimeout: 2 * time.Second}
+	o := postgres.Options{Connections: 4, Clock: c, CommitTimeout: 6 * time.Second}
 	e := open(t, through(t, dsn, proxy.Addr()), o)
 	var struck *testserver.Armed
 	return enginetest.Fixture{

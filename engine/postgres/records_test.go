@@ -80,7 +80,7 @@ func wantError(t *testing.T, what string, err, want error) {
 	if !errors.Is(err, want) {
 		t.Fatalf("%s: %v, want %v", what, err, want)
 	}
-	if want != engine.ErrAmbiguous && errors.Is(err, engine.ErrAmbiguous) {
+	if !errors.Is(want, engine.ErrAmbiguous) && errors.Is(err, engine.ErrAmbiguous) {
 		t.Fatalf("%s: %v is ambiguous too", what, err)
 	}
 }

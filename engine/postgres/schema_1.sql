@@ -95,15 +95,18 @@ BEGIN
 	IF done <> cardinality(new_kinds) THEN
 		RAISE EXCEPTION 'a record appeared meanwhile' USING ERRCODE = 'CF001';
 	END IF;
-	UPDATE counterfoil.records r SET version = s.version, expiry = s.expiry, lease = s.lease, data = s.data
-		FROM unnest(set_kinds, set_ids, set_versions, set_expiries, set_leases, set_datas) AS s(kind, id, version, expiry, lease, data)
-		WHERE r.scope = the_scope AND r.kind = s.kind AND r.id = s.id;
-	GET DIAGNOSTICS done = ROW_COUNT;
-	IF done <> cardinality(set_kinds) THEN
-		RAISE EXCEPTION 'a record went meanwhile' USING ERRCODE = 'CF001';
-	END IF;
-	DELETE FROM counterfoil.records r USING unnest(del_kinds, del_ids) AS d(kind, id)
-		WHERE r.scope = the_scope AND r.kind = d.kind AND r.id = d.id;
+	-- One by one, each by the primary key: a join with the arrays may be planned
+	-- for an empty table as a walk through all of it.
+	FOR i IN 1 .. cardinality(set_kinds) LOOP
+		UPDATE counterfoil.records r SET version = set_versions[i], expiry = set_expiries[i], lease = set_leases[i], data = set_datas[i]
+			WHERE r.scope = the_scope AND r.kind = set_kinds[i] AND r.id = set_ids[i];
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'a record went meanwhile' USING ERRCODE = 'CF001';
+		END IF;
+	END LOOP;
+	FOR i IN 1 .. cardinality(del_kinds) LOOP
+		DELETE FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = del_kinds[i] AND r.id = del_ids[i];
+	END LOOP;
 	RETURN 0;
 END $$;
 

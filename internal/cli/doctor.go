@@ -397,26 +397,3 @@ func (c *call) mending(version string) (state.Replace, error) {
 	op.Version = state.Version(v)
 	return op, nil
 }
-
-// settings looks at what the guarantee rests on, in the servers of a store that has some.
-func (c *call) settings(ctx context.Context, p place, r *report) error {
-	found, err := p.location.Settings(ctx, p.engineOptions(c.config, slog.New(slog.DiscardHandler), nil))
-	if err != nil {
-		return err
-	}
-	for _, s := range found {
-		state, do := fine, ""
-		switch {
-		case !s.Safe && c.config.UnsafeDurability:
-			state, do = look, s.Mend
-		case !s.Safe:
-			state, do = broken, s.Mend
-		}
-		what := fmt.Sprintf("%s is %s, want %s", s.Name, s.Value, s.Want)
-		if s.Where != "" {
-			what += ", on " + s.Where
-		}
-		r.add(state, "setting", do, "%s", what)
-	}
-	return nil
-}
