@@ -33,9 +33,11 @@ type Batch struct {
 }
 
 // Checked is a copy of a batch whose form was found right, for who decides it
-// several times. Its ops must not be changed any more.
+// several times. It shares only bodies with the batch: a caller who left may
+// use his for something else.
 func (b *Batch) Checked() (Batch, error) {
 	c := *b
+	c.Ops, c.Read = slices.Clone(b.Ops), slices.Clone(b.Read)
 	err := c.Validate()
 	c.valid = err == nil
 	return c, err

@@ -306,6 +306,8 @@ func (d *decision) op(i int, op Op) {
 		d.replace(i, o)
 	case Sweep:
 		d.sweep(i, o)
+	default:
+		d.fail(invalidf("op %d: %v", i, errForeignOp))
 	}
 }
 

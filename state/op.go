@@ -89,7 +89,10 @@ const CurrentWindow int64 = -1 << 62
 
 // Move takes an amount out of one bucket of a budget and gives one to another,
 // if and only if the budget's use does not grow above its limit (else
-// over_limit). Moves of a window that is closed change nothing.
+// over_limit). Moves of a window that is closed change nothing. What is taken
+// is of a window that is named; what is given into a budget with a parent must
+// be given to the same bucket there by the same batch, all that its children
+// get together; a Move that adds, or holds, cannot be skipped.
 type Move struct {
 	Key        Key
 	Generation Version // of the budget as the caller read it
@@ -126,7 +129,7 @@ type Ancestor struct {
 type Remove struct {
 	Key        Key
 	Generation Version
-	Ancestors  []Ancestor // from the parent upwards, as far as there are any
+	Ancestors  []Ancestor // to be read at once; one that is not named here is found all the same
 }
 
 // PutBudget defines a budget or changes its limit; unit, window and parent are
