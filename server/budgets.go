@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
@@ -120,21 +123,60 @@ func (s *Server) listBudgets(ctx context.Context, who *access.Principal, req *ap
 			return 0, nil, err
 		}
 	}
-	cursor, err := base64.RawURLEncoding.Strict().DecodeString(req.Cursor)
-	if err != nil {
-		return 0, nil, errCursor
-	}
-	page, err := s.core.Budgets.List(ctx, budget.ListParams{Scope: who.Scope, Prefix: string(req.Prefix), Cursor: string(cursor), Limit: req.Limit})
+	at, after, err := readCursor(req.Cursor)
 	if err != nil {
 		return 0, nil, err
 	}
-	out := &api.List[api.Budget]{Items: make([]api.Budget, 0, len(page.Items)), NextCursor: base64.RawURLEncoding.EncodeToString([]byte(page.Next))}
-	for i := range page.Items {
-		if who.MayUse(page.Items[i].Name) {
+	prefixes := listed(who, string(req.Prefix))
+	if at >= len(prefixes) {
+		return 0, nil, errCursor
+	}
+	out := &api.List[api.Budget]{Items: make([]api.Budget, 0, req.Limit)}
+	for ; at < len(prefixes) && len(out.Items) < req.Limit; at++ {
+		page, err := s.core.Budgets.List(ctx, budget.ListParams{Scope: who.Scope, Prefix: prefixes[at], Cursor: after, Limit: req.Limit - len(out.Items)})
+		if err != nil {
+			return 0, nil, err
+		}
+		for i := range page.Items {
 			out.Items = append(out.Items, *budgetView(&page.Items[i]))
 		}
+		if after = page.Next; after != "" {
+			break
+		}
+	}
+	if at < len(prefixes) {
+		out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(strconv.Itoa(at) + ":" + after))
 	}
 	return http.StatusOK, out, nil
+}
+
+// listed gives the prefixes under which a list looks: all that the principal may use, unless it asks for one. Budgets
+// beyond them are not even passed over: a cursor would name them.
+func listed(who *access.Principal, asked string) []string {
+	if asked != "" || len(who.Budgets) == 0 {
+		return []string{asked}
+	}
+	own := slices.Sorted(slices.Values(who.Budgets))
+	return slices.DeleteFunc(slices.Clone(own), func(p string) bool {
+		return slices.ContainsFunc(own, func(other string) bool { return strings.HasPrefix(p, other+"/") })
+	})
+}
+
+// readCursor gives the number of the prefix at which a list goes on, and after which budget.
+func readCursor(cursor string) (at int, after string, err error) {
+	if cursor == "" {
+		return 0, "", nil
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil {
+		return 0, "", errCursor
+	}
+	number, after, found := strings.Cut(string(text), ":")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || !found {
+		return 0, "", errCursor
+	}
+	return int(n), after, nil
 }
 
 var errCursor = api.NewProblem(api.Invalid, "the cursor is not one that a list gave")

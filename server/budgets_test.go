@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -187,6 +188,41 @@ func TestATokenForSomeBudgetsUsesAndSeesNoOthers(t *testing.T) {
 	p := wantProblem(t, a, 402, api.BudgetExceeded)
 	if len(p.Refused) != 1 || p.Refused[0].Budget != "acme" || p.Refused[0].RefusedFigures != nil {
 		t.Fatalf("%s", a.body)
+	}
+}
+
+func TestAListForSomeBudgetsNamesNoOthers(t *testing.T) {
+	t.Parallel()
+	r := serve(t, Limits{}, nil)
+	for _, name := range []string{"a", "b", "b/x", "b/y", "ba", "c", "d", "d/x", "e"} {
+		r.budget(t, name, 1, "")
+	}
+	auth := []string{"Authorization", r.token(t, access.Grant{Name: "some", Roles: []access.Role{access.Read}, Budgets: []string{"d", "b", "b/x", "none"}})}
+	for _, limit := range []string{"1", "2", "3", "50"} {
+		var names []string
+		for path := "/v1/budgets?limit=" + limit; path != ""; {
+			var page api.List[api.Budget]
+			r.want(t, 200, "GET", path, "", &page, auth...)
+			for _, b := range page.Items {
+				names = append(names, string(b.Name))
+			}
+			if path = ""; page.NextCursor != "" {
+				text, err := base64.RawURLEncoding.DecodeString(page.NextCursor)
+				if _, after, _ := strings.Cut(string(text), ":"); err != nil || strings.Trim(after, "bdxy/") != "" {
+					t.Errorf("limit %s: the cursor shows %q, %v", limit, text, err)
+				}
+				path = "/v1/budgets?limit=" + limit + "&cursor=" + page.NextCursor
+			}
+			if len(names) > 9 {
+				t.Fatalf("limit %s: no end: %v", limit, names)
+			}
+		}
+		if got := strings.Join(names, " "); got != "b b/x b/y d d/x" {
+			t.Errorf("limit %s: %s", limit, got)
+		}
+	}
+	for _, cursor := range []string{"AAAA", base64.RawURLEncoding.EncodeToString([]byte("9:b")), base64.RawURLEncoding.EncodeToString([]byte("-1:b"))} {
+		wantProblem(t, r.send(t, "GET", "/v1/budgets?cursor="+cursor, "", auth...), 400, api.Invalid)
 	}
 }
 
