@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -154,19 +155,23 @@ func TestReplicatedGuaranteeWantsAsManyReplicasAsWereDeclared(t *testing.T) {
 	}
 }
 
-// TestReplicatedGuaranteeSurvivesThePrimary kills the primary under load and
-// promotes the replica: everything that was acknowledged is there.
+// TestReplicatedGuaranteeSurvivesThePrimary cuts the replica off under load,
+// kills the primary and promotes the replica with what it has: everything that
+// was acknowledged is there.
 func TestReplicatedGuaranteeSurvivesThePrimary(t *testing.T) {
 	t.Parallel()
 	primary := testserver.Redis(t, testserver.RedisOptions{Binary: "valkey-server"})
-	replica := testserver.Replica(t, primary, testserver.RedisOptions{})
+	link := testserver.Proxy(t, primary.Addr())
+	_, port, err := net.SplitHostPort(link.Addr())
+	must(t, err)
+	replica := testserver.Replica(t, primary, testserver.RedisOptions{Config: []string{"replicaof 127.0.0.1 " + port}})
 	must(t, Create(t.Context(), primary.URL(), replicated(1)))
 	l := newLoad(t, open(t, primary.URL(), replicated(1)), key("counter"), key("other"))
 	l.untilSuccesses(50)
-	replica.Pause() // what is sent from now on the replica may lack
+	link.Stall(testserver.Replies)
 	l.untilFailures(3)
 	primary.Kill()
-	replica.Resume()
+	link.CutAll() // what the link still holds is lost
 	replica.Promote()
 	l.end()
 	e := open(t, replica.URL(), Options{})
