@@ -23,12 +23,12 @@ type payments struct {
 	mu    sync.Mutex
 	calls map[string]int
 	begun chan string   // gets the key of each call to /slow
-	go_   chan struct{} // ends calls to /slow
+	gone  chan struct{} // ends calls to /slow
 }
 
 func newPayments(t *testing.T) *payments {
 	t.Helper()
-	p := &payments{calls: map[string]int{}, begun: make(chan string, 100), go_: make(chan struct{})}
+	p := &payments{calls: map[string]int{}, begun: make(chan string, 100), gone: make(chan struct{})}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		p.mu.Lock()
@@ -38,15 +38,18 @@ func newPayments(t *testing.T) *payments {
 		if r.URL.Path == "/slow" {
 			p.begun <- key
 			select {
-			case <-p.go_:
+			case <-p.gone:
 			case <-r.Context().Done():
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"payment":%q,"call":%d}`, key, n)
+		_ = json.NewEncoder(w).Encode(map[string]any{"payment": key, "call": n})
 	}))
-	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		close(p.gone)
+		p.Close()
+	})
 	return p
 }
 
@@ -186,7 +189,9 @@ func TestKilledProxyNeverCallsTheUpstreamAgain(t *testing.T) {
 	}()
 	<-up.begun
 	p.killed()
-	<-sent
+	if err := <-sent; err == nil {
+		t.Error("a call whose proxy was killed got an answer")
+	}
 	p.wants("/slow", "during", http.StatusConflict, "outcome_unknown")
 
 	t.Log("killed after the receipt")
@@ -235,7 +240,7 @@ func TestProxyKilledUnderLoadCallsTheUpstreamOnce(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
-	for kills := 0; kills < 6; kills++ {
+	for kills := range 6 {
 		select {
 		case <-done:
 		case <-time.After(time.Duration(60+37*kills) * time.Millisecond):
@@ -254,7 +259,7 @@ func TestProxyKilledUnderLoadCallsTheUpstreamOnce(t *testing.T) {
 		}
 	}
 	for key, text := range answered {
-		if want := fmt.Sprintf(`{"payment":%q,"call":1}`, key); text != want {
+		if want := fmt.Sprintf("{\"call\":1,\"payment\":%q}\n", key); text != want {
 			t.Errorf("%s was answered %s", key, text)
 		}
 	}
@@ -277,7 +282,7 @@ print(urllib.request.urlopen(r).read().decode(), end="")`
 	} {
 		for range 2 {
 			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
-			if err != nil || !strings.Contains(string(out), `"call":1}`) {
+			if err != nil || !strings.Contains(string(out), `"call":1,`) {
 				t.Errorf("%s: %v: %s", name, err, out)
 			}
 		}
