@@ -34,6 +34,8 @@ type Engine struct {
 	seed   maphash.Seed
 	lanes  [lanes]lane
 
+	horizons horizons
+
 	filling chan struct{} // closed when the filter knows every key
 	stop    chan struct{} // closed by Close: ends the filling
 }

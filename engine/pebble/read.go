@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -69,11 +70,20 @@ func (e *Engine) Due(ctx context.Context, scope string, index engine.Index, kind
 	if err := index.Check(); err != nil {
 		return nil, "", err
 	}
+	first := int64(math.MaxInt64)
+	if cursor == "" {
+		l := dueList{scope, index, kind}
+		cursor = cursorAt(e.horizons.begin(l))
+		defer func() { e.horizons.end(l, first, err == nil) }()
+	}
 	prefix := engine.AppendDuePrefix([]byte{indexSpace(index)}, scope, kind)
 	next, err = e.list(ctx, prefix, "", cursor, limit, func(rest, _ []byte) (bool, error) {
 		d, err := engine.ParseDueKey(scope, kind, rest)
-		if err != nil || d.At > before {
+		if err != nil {
 			return false, err
+		}
+		if first = min(first, d.At); d.At > before {
+			return false, nil
 		}
 		due = append(due, d)
 		return true, nil

@@ -151,7 +151,8 @@ type transaction struct {
 	encoded [][]byte // the data key of each key
 	hashes  []uint64 // its hash in the filter
 
-	removed []uint64 // hashes of the keys that the batch deletes
+	removed []uint64   // hashes of the keys that the batch deletes
+	indexed []earliest // what the batch adds to each index
 }
 
 // decide reads and calls the function until it asks for nothing more, and
@@ -339,6 +340,7 @@ func (t *transaction) index(b *pebble.Batch, at int, item *state.Sealed) error {
 			if err := setDue(b, x.space, engine.DueKey{Key: k, At: is}); err != nil {
 				return err
 			}
+			t.note(x.index, k.Kind, is)
 		}
 	}
 	if k.Kind == state.KindScope && (old == nil) != (item == nil) && k == state.ScopeKey(k.Scope) {
@@ -362,8 +364,30 @@ func setScope(b *pebble.Batch, scope string, there bool) error {
 	return b.Delete(key, nil)
 }
 
-// applied takes the deleted keys out of the filter, before the lane is free.
+// earliest is the lowest time that a transaction adds to an index of its scope.
+type earliest struct {
+	index engine.Index
+	kind  state.Kind
+	at    int64
+}
+
+// note keeps the earliest time of each index and kind, of which there are few.
+func (t *transaction) note(index engine.Index, kind state.Kind, at int64) {
+	for i := range t.indexed {
+		if n := &t.indexed[i]; n.index == index && n.kind == kind {
+			n.at = min(n.at, at)
+			return
+		}
+	}
+	t.indexed = append(t.indexed, earliest{index, kind, at})
+}
+
+// applied takes the deleted keys out of the filter and notes what the indexes
+// got, before the lane is free.
 func (t *transaction) applied() {
+	for _, n := range t.indexed {
+		t.engine.horizons.added(dueList{t.keys[0].Scope, n.index, n.kind}, n.at)
+	}
 	for _, hash := range t.removed {
 		t.engine.filter.remove(hash)
 	}
