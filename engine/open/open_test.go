@@ -19,6 +19,7 @@ func TestURLThatNamesNoEngineIsRefusedWithoutBeingRepeated(t *testing.T) {
 		"postgres://u:hidden-word@h/d?guarantee=replicated&guarantee=node", "postgres://u:hidden-word@h/d?guarantee=replicated&replicas=1",
 		"redis://u:hidden-word@h?replicas=1", "redis://u:hidden-word@h?guarantee=replicated&replicas=0",
 		"redis://u:hidden-word@h?guarantee=replicated&replicas=17", "postgres://u:hidden-word@h/d?a=%zz",
+		"redis://u:hidden-word@h?config=hidden-word", "postgres://u:hidden-word@h/d?config=hidden",
 	} {
 		_, err := open.Parse(url)
 		if !errors.Is(err, open.ErrURL) {
@@ -37,6 +38,7 @@ func TestURLSaysWhatIsThere(t *testing.T) {
 		"redis://a:1,b:2":                 {false, true},
 		"rediss://a?guarantee=replicated": {false, true},
 		"redis://a?guarantee=replicated&replicas=2": {false, true},
+		"redis://a?config=hidden":                   {false, true},
 		"postgres://a/b?sslmode=disable":            {false, true},
 		"postgresql://a/b?guarantee=node":           {false, true},
 	} {

@@ -16,7 +16,9 @@ import (
 // wish is what a URL says about the guarantee.
 type wish struct {
 	replicated bool
-	replicas   int // that must have a change on disk; of Redis alone
+	// Of Redis alone: how many replicas must have a change on disk, and whether a managed service hides its settings.
+	replicas int
+	hidden   bool
 }
 
 const maxReplicas = 16
@@ -32,7 +34,8 @@ func wishOf(location string) (rest string, w wish, err error) {
 	if err != nil {
 		return "", w, errors.New("the parameters of the URL cannot be read")
 	}
-	for _, name := range []string{"guarantee", "replicas"} {
+	isRedis := strings.HasPrefix(location, "redis")
+	for _, name := range []string{"guarantee", "replicas", "config"} {
 		if len(values[name]) > 1 {
 			return "", w, fmt.Errorf("the URL has the parameter %s twice", name)
 		}
@@ -45,12 +48,17 @@ func wishOf(location string) (rest string, w wish, err error) {
 		return "", w, errors.New("guarantee: want node or replicated")
 	}
 	if values.Has("replicas") {
-		isRedis := strings.HasPrefix(location, "redis")
 		w.replicas, err = strconv.Atoi(values.Get("replicas"))
 		if err != nil || !w.replicated || !isRedis || w.replicas < 1 || w.replicas > maxReplicas {
 			return "", w, fmt.Errorf("replicas: want a number from 1 to %d, for Redis and beside guarantee=replicated", maxReplicas)
 		}
 	}
+	if values.Has("config") {
+		if w.hidden = isRedis && values.Get("config") == "hidden"; !w.hidden {
+			return "", w, errors.New("config: want hidden, for a managed Redis that hides its settings")
+		}
+	}
+	values.Del("config")
 	values.Del("guarantee")
 	values.Del("replicas")
 	if len(values) > 0 {
@@ -70,7 +78,7 @@ func parseServer(location string) (string, error) {
 // redisOf gives what the engine takes of a URL that was parsed.
 func redisOf(target string, o Options) (string, redis.Options, error) {
 	rest, w, err := wishOf(target)
-	return rest, redis.Options{UnsafeDurability: o.UnsafeDurability, Replicas: w.replicas}, err
+	return rest, redis.Options{UnsafeDurability: o.UnsafeDurability, Replicas: w.replicas, ManagedConfig: w.hidden}, err
 }
 
 func createRedis(ctx context.Context, target string, o Options) error {

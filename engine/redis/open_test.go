@@ -172,6 +172,19 @@ func TestLeastPrivilegesAreEnough(t *testing.T) {
 	}
 }
 
+func TestLeastPrivilegesAreEnoughForTheReplicatedGuarantee(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Redis(t, testserver.RedisOptions{Binary: "valkey-server"})
+	testserver.Replica(t, primary, testserver.RedisOptions{})
+	must(t, Create(t.Context(), primary.URL(), Options{}))
+	rights := append([]string{"ACL", "SETUSER", "counterfoil", "on", ">its-password", "+set", "+wait", "+waitaof"}, leastPrivileges...)
+	primary.Must(rights...)
+	e := open(t, primary.URL(), Options{Username: "counterfoil", Password: "its-password", Replicas: 1})
+	useAll(t, e)
+	_, _, err := look(t.Context(), e, key("k"))
+	must(t, err)
+}
+
 var leastPrivileges = []string{
 	"~cf*", "+hello", "+ping", "+info", "+config|get", "+cluster|slots", "+cluster|shards", "+evalsha", "+eval", "+time", "+type",
 	"+hget", "+hexists", "+hkeys", "+hset", "+hdel", "+zadd", "+zrem", "+zrangebylex",

@@ -15,7 +15,7 @@ import (
 )
 
 // errHidden: the servers do not show their settings.
-var errHidden = errors.New("redis: the server does not let its settings be read (CONFIG GET); permit it to the user, or declare a managed service that hides them")
+var errHidden = errors.New("redis: the server does not let its settings be read (CONFIG GET); permit it to the user, or declare a managed service that hides them by config=hidden in the URL")
 
 // settings are what every node must have: with any other value a crash or a
 // full memory can lose or evict what was acknowledged, or hide that it did.
