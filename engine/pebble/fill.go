@@ -1,10 +1,6 @@
 package pebble
 
-import (
-	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
-)
+import "github.com/cockroachdb/pebble/v2"
 
 // fillAtOnce is how many keys opening itself adds to the filter; the rest goes
 // on beside the first calls, for which every key is maybe present.
@@ -18,46 +14,47 @@ func (e *Engine) startFilter() error {
 		close(e.filling)
 		return err
 	}
-	more := keys.First()
-	for n := 0; more && n < fillAtOnce; n++ {
-		e.filter.add(e.filter.hash(keys.Key()))
-		more = keys.Next()
-	}
+	more := e.fill(keys, keys.First(), fillAtOnce)
 	if !more {
-		defer close(e.filling)
-		return e.endFilling(keys)
+		e.endFilling(keys)
+		return nil
 	}
 	go func() {
-		defer close(e.filling)
 		for more {
 			select {
 			case <-e.stop:
 				_ = keys.Close() // the filter stays maybe for what is left of the engine
+				close(e.filling)
 				return
 			default:
-			}
-			for n := 0; more && n < 1000; n++ {
-				e.filter.add(e.filter.hash(keys.Key()))
-				more = keys.Next()
+				more = e.fill(keys, more, 1000)
 			}
 		}
-		if err := e.endFilling(keys); err != nil && e.latch.check() == nil {
-			e.latch.log.Error("the filter of present keys could not be filled: every look-up searches the tables", "error", err)
-		}
+		e.endFilling(keys)
 	}()
 	return nil
 }
 
-// endFilling opens the filter for use, but only if every key was seen: a key
-// that a damaged block hides must stay maybe.
-func (e *Engine) endFilling(keys *pebble.Iterator) error {
+// fill adds at most n keys and reports whether there are more.
+func (e *Engine) fill(keys *pebble.Iterator, more bool, n int) bool {
+	for ; more && n > 0; n-- {
+		e.filter.add(e.filter.hash(keys.Key()))
+		more = keys.Next()
+	}
+	return more
+}
+
+// endFilling opens the filter for use, but only if every key was seen: while a
+// damaged block hides some, every key stays maybe.
+func (e *Engine) endFilling(keys *pebble.Iterator) {
+	defer close(e.filling)
 	err := keys.Error()
 	if closeErr := keys.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("read all keys: %w", err)
+		e.latch.log.Error("not every key could be read for the filter of present keys: each look-up searches the tables", "error", err)
+		return
 	}
 	e.filter.filled()
-	return nil
 }
