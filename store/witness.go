@@ -21,7 +21,8 @@ import (
 // old copy was put back. Only [Recover] opens it again.
 var ErrRolledBack = errors.New("the store is behind its witness: state was lost or an old copy was restored; run 'counterfoil recover'")
 
-// ErrWitness: the witness is missing or cannot be read, so that nobody can say whether state was lost.
+// ErrWitness says that the witness is missing or cannot be read, so that nobody
+// can tell whether state was lost.
 var ErrWitness = errors.New("the witness")
 
 const witnessFormat = 1

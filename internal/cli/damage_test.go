@@ -65,7 +65,7 @@ func (s *shell) damage(kind state.Kind) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer e.Close()
+	defer e.Close() //nolint:errcheck // read only.
 	page, _, err := e.Scan(ctx, "default", kind, "", "", 100)
 	if err != nil || len(page) == 0 {
 		s.t.Fatalf("%d records of kind %s: %v", len(page), kind, err)

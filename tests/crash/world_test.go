@@ -193,7 +193,7 @@ func (w *world) check(fs *vfs.MemFS, acked map[string]int, deep bool) {
 	if err != nil {
 		w.fail("reopen the store: %v", err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // a copy that is thrown away
 	for _, scope := range append([]string{state.StoreScope}, scopes...) {
 		found := w.dump(s, scope)
 		w.history.mu.Lock()

@@ -56,7 +56,7 @@ func owned(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t)
 	above := filepath.Dir(filepath.Dir(m.dir))                                          // of all temporary directories of the test: open to its owner alone
-	if err := errors.Join(os.Chmod(above, 0o755), os.Mkdir(m.dir, 0o700)); err != nil { //nolint:gosec // what is below is closed
+	if err := errors.Join(os.Chmod(above, 0o755), os.Mkdir(m.dir, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() == 0 {

@@ -39,7 +39,7 @@ func buildAndRun(m *testing.M) int {
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
 	// Another user runs it, too.
-	if err := errors.Join(build.Run(), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // the program is no secret
+	if err := errors.Join(build.Run(), os.Chmod(dir, 0o755)); err != nil {
 		fmt.Fprintln(os.Stderr, "the program cannot be built:", err)
 		return 1
 	}
@@ -124,7 +124,7 @@ func (m *machine) start(change func(*exec.Cmd), arguments ...string) *process {
 func (m *machine) launch(change func(*exec.Cmd), arguments ...string) (*process, string) {
 	m.t.Helper()
 	args := append([]string{"serve", "--json", "--data", m.dir, "--listen", m.listen, "--init"}, arguments...)
-	p := &process{t: m.t, cmd: exec.Command(program, args...), ended: make(chan struct{}), errors: new(log)} //nolint:noctx // ended by its tests
+	p := &process{t: m.t, cmd: exec.Command(program, args...), ended: make(chan struct{}), errors: new(log)}
 	p.cmd.Stderr = p.errors
 	p.cmd.Env = m.environ()
 	out, err := p.cmd.StdoutPipe()

@@ -67,7 +67,7 @@ func TestARunKilledAtAnyMomentIsNeverRunTwice(t *testing.T) {
 	var ran, unknown, fresh int
 	for i := range 24 {
 		key := fmt.Sprintf("k%d", i)
-		cmd := exec.Command(program, log.arguments(key, "--lease", "1s")...) //nolint:noctx // killed below
+		cmd := exec.Command(program, log.arguments(key, "--lease", "1s")...)
 		cmd.Env = append(m.environ(), "COUNTERFOIL_DATA="+m.dir)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
