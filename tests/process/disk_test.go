@@ -55,7 +55,7 @@ func asNobody(c *exec.Cmd) {
 func owned(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t)
-	above := filepath.Dir(filepath.Dir(m.dir))                                          // of all temporary directories of the test: open to its owner alone
+	above := filepath.Dir(filepath.Dir(m.dir)) // of all temporary directories of the test: open to its owner alone
 	if err := errors.Join(os.Chmod(above, 0o755), os.Mkdir(m.dir, 0o700)); err != nil {
 		t.Fatal(err)
 	}
