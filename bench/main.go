@@ -36,9 +36,9 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
-	tables := flag.String("tables", "claims,permits,guarded,http,postgres", "which tables to print")
+	tables := flag.String("tables", "claims,permits,guarded,http,redis,postgres", "which tables to print")
 	work := flag.String("work", "", "what to do as one of several processes, on the server of -on, instead of the tables")
-	on := flag.String("on", "", "URL of the PostgreSQL server to work on")
+	on := flag.String("on", "", "URL of the server to work on")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
@@ -75,6 +75,8 @@ func run() error {
 			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
 			err = b.compareGuarded(numbers)
+		case "redis":
+			err = b.compareRedis()
 		case "postgres":
 			err = b.comparePostgres()
 		case "http":
