@@ -77,9 +77,8 @@ func bucket(kind state.Kind, id string) int {
 
 func (p place) bucket(kind state.Kind, number int) string {
 	const digits = "0123456789abcdef"
-	b := make([]byte, 0, 40)
-	b = append(b, p.prefix...)
-	return string(append(b, 'r', letter(kind), digits[number>>8], digits[number>>4&15], digits[number&15]))
+	end := [...]byte{'r', letter(kind), digits[number>>8], digits[number>>4&15], digits[number&15]}
+	return p.prefix + string(end[:])
 }
 
 func (p place) record(key state.Key) string { return p.bucket(key.Kind, bucket(key.Kind, key.ID)) }
@@ -102,7 +101,7 @@ func letter(kind state.Kind) byte { return 'a' + byte(kind) }
 // dueMember is the entry of a record in a time index. All entries have the same
 // score, so that their order is that of the bytes: by time, then ID.
 func dueMember(at int64, id string) string {
-	b := make([]byte, 8, 8+len(id))
-	binary.BigEndian.PutUint64(b, uint64(at)) //nolint:gosec // times in an index are above 0
-	return string(append(b, id...))
+	var time [8]byte
+	binary.BigEndian.PutUint64(time[:], uint64(at)) //nolint:gosec // times in an index are above 0
+	return string(time[:]) + id
 }

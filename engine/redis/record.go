@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/counterfoil/counterfoil/state"
 )
@@ -15,11 +16,15 @@ const (
 )
 
 func encode(item *state.Sealed) string {
-	b := make([]byte, headBytes, headBytes+len(item.Data))
-	copy(b, item.Version[:])
-	binary.BigEndian.PutUint64(b[versionBytes:], uint64(item.Expiry))  //nolint:gosec // only the bits count
-	binary.BigEndian.PutUint64(b[versionBytes+8:], uint64(item.Lease)) //nolint:gosec // only the bits count
-	return string(append(b, item.Data...))
+	var head [headBytes]byte
+	copy(head[:], item.Version[:])
+	binary.BigEndian.PutUint64(head[versionBytes:], uint64(item.Expiry))  //nolint:gosec // only the bits count
+	binary.BigEndian.PutUint64(head[versionBytes+8:], uint64(item.Lease)) //nolint:gosec // only the bits count
+	var b strings.Builder
+	b.Grow(headBytes + len(item.Data))
+	b.Write(head[:])
+	b.Write(item.Data)
+	return b.String()
 }
 
 // decode never fails: a value that is too short to be a record is given as the
@@ -31,8 +36,10 @@ func decode(value string) *state.Sealed {
 		item.Data = []byte(value)
 		return item
 	}
-	item.Expiry = int64(binary.BigEndian.Uint64([]byte(value[versionBytes:])))  //nolint:gosec // only the bits count
-	item.Lease = int64(binary.BigEndian.Uint64([]byte(value[versionBytes+8:]))) //nolint:gosec // only the bits count
+	var times [16]byte
+	copy(times[:], value[versionBytes:])
+	item.Expiry = int64(binary.BigEndian.Uint64(times[:])) //nolint:gosec // only the bits count
+	item.Lease = int64(binary.BigEndian.Uint64(times[8:])) //nolint:gosec // only the bits count
 	item.Data = []byte(value[headBytes:])
 	return item
 }

@@ -115,8 +115,7 @@ func (s *swap) arguments(limit, lineage, replicas string) (keys, args []string) 
 	args = append(args, limit, lineage, replicas,
 		strconv.Itoa(s.creates), strconv.Itoa(s.absences), strconv.Itoa(present), strconv.Itoa(len(s.indexes)))
 	for _, i := range order {
-		k := s.read.snap.Keys[i]
-		keys, args = append(keys, s.read.place.record(k)), append(args, k.ID)
+		keys, args = append(keys, s.read.buckets[i]), append(args, s.read.snap.Keys[i].ID)
 	}
 	for _, i := range order[total-present:] {
 		args = append(args, storedVersion(s.read.values[i]))

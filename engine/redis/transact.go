@@ -97,24 +97,25 @@ func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) 
 
 // reading is a snapshot with the values as they are stored.
 type reading struct {
-	snap   engine.Snapshot
-	place  place
-	values []string // "" where there is none
+	snap    engine.Snapshot
+	place   place
+	buckets []string // of the keys; without keys, that of the store's mark
+	values  []string // "" where there is none
 }
 
 func (e *Engine) read(ctx context.Context, keys []state.Key) (reading, error) {
 	r := reading{snap: engine.Snapshot{Keys: keys, Items: make([]*state.Sealed, len(keys))}, values: make([]string, len(keys))}
-	var buckets, fields []string
+	var fields []string
 	if len(keys) == 0 {
-		buckets, fields = []string{e.layout.format()}, []string{format}
+		r.buckets, fields = []string{e.layout.format()}, []string{format}
 	} else {
 		r.place = e.layout.place(keys[0].Scope)
-		buckets, fields = make([]string, len(keys)), make([]string, len(keys))
+		r.buckets, fields = make([]string, len(keys)), make([]string, len(keys))
 		for i, k := range keys {
-			buckets[i], fields[i] = r.place.record(k), k.ID
+			r.buckets[i], fields[i] = r.place.record(k), k.ID
 		}
 	}
-	answer, err := e.servers.run(ctx, readScript, buckets, fields)
+	answer, err := e.servers.run(ctx, readScript, r.buckets, fields)
 	if err != nil {
 		return r, unavailable(err)
 	}
@@ -123,7 +124,7 @@ func (e *Engine) read(ctx context.Context, keys []state.Key) (reading, error) {
 		return r, unavailable(errAnswer)
 	}
 	values, err := parts[3].ToArray()
-	if err != nil || len(values) != len(buckets) {
+	if err != nil || len(values) != len(r.buckets) {
 		return r, unavailable(errAnswer)
 	}
 	for i := range keys {
