@@ -238,6 +238,7 @@ func keysOf(records map[state.Key]*state.Sealed, kind state.Kind) func(func(stat
 func (m *machine) crashAfter(n int, h *history) (left func() *vfs.MemFS) {
 	var mu sync.Mutex
 	var clone *vfs.MemFS
+	rng := rand.New(rand.NewPCG(m.rng.Uint64(), 0)) // its own: the database's goroutines come here
 	m.inject(errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 			return nil
@@ -246,7 +247,7 @@ func (m *machine) crashAfter(n int, h *history) (left func() *vfs.MemFS) {
 		defer mu.Unlock()
 		if n--; n == 0 {
 			h.end()
-			clone = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.kept, RNG: m.rng})
+			clone = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.kept, RNG: rng})
 		}
 		return nil
 	}))
@@ -255,7 +256,7 @@ func (m *machine) crashAfter(n int, h *history) (left func() *vfs.MemFS) {
 		defer mu.Unlock()
 		if clone == nil { // the load had fewer operations
 			h.end()
-			clone = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.kept, RNG: m.rng})
+			clone = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.kept, RNG: rng})
 		}
 		n = 0
 		return clone
