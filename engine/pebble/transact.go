@@ -1,11 +1,14 @@
 package pebble
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -244,11 +247,10 @@ func (t *transaction) batch(plan engine.Plan) (*pebble.Batch, error) {
 		}
 	}
 	b := t.engine.db.NewBatchWithSize(size)
-	// The index entries come together behind the records: neighbours in time,
-	// they are inserted faster one after the other.
+	order := t.order(at)
 	for _, write := range []func(*pebble.Batch, int, *state.Sealed) error{t.record, t.index} {
-		for i, c := range plan.Changes {
-			if err := write(b, at[i], c.Item); err != nil {
+		for _, i := range order {
+			if err := write(b, at[i], plan.Changes[i].Item); err != nil {
 				return nil, errors.Join(err, b.Close())
 			}
 		}
@@ -286,6 +288,21 @@ func (t *transaction) positions(changes []engine.Change) ([]int, error) {
 		return engine.Positions(t.keys, changes)
 	}
 	return at, nil
+}
+
+// order gives the changes about in the order of their keys: neighbours are
+// inserted faster one after the other. The index entries follow together, for
+// the same reason.
+func (t *transaction) order(at []int) []int {
+	heads := make([]uint64, len(at))
+	order := make([]int, len(at))
+	for i, p := range at {
+		head := [8]byte{byte(t.keys[p].Kind)}
+		copy(head[1:], t.keys[p].ID)
+		heads[i], order[i] = binary.BigEndian.Uint64(head[:]), i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(heads[a], heads[b]) })
+	return order
 }
 
 // repeat reports whether two of the positions are of keys of one hash, which
