@@ -36,7 +36,8 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
-	tables := flag.String("tables", "claims,permits,guarded,http,redis,postgres", "which tables to print")
+	tables := flag.String("tables", "claims,core,permits,guarded,http,redis,postgres", "which tables to print")
+	large := flag.Bool("large", false, "fill the large store with 10 million records instead of one")
 	work := flag.String("work", "", "what to do as one of several processes, on the server of -on, instead of the tables")
 	on := flag.String("on", "", "URL of the server to work on")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's runs to this file")
@@ -71,6 +72,8 @@ func run() error {
 		switch table {
 		case "claims":
 			err = b.compareClaims(numbers)
+		case "core":
+			err = b.compareCore(*large)
 		case "permits":
 			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
