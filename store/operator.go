@@ -26,8 +26,15 @@ func (s *Store) CreateScope(ctx context.Context, name string) error {
 }
 
 func (s *Store) createScope(ctx context.Context, name string, generation uint64) error {
+	body := state.NewScope(generation)
+	// The scope begins on this history of the data, so that its first use, which may be a refusal, notes nothing.
+	snap, err := s.engine.Read(ctx, []state.Key{state.ScopeKey(name)})
+	if err != nil {
+		return s.engineError(err)
+	}
+	body.Lineage = snap.Lineage.ID
 	out, err := s.do(ctx, &state.Batch{Scope: name, Ops: []state.Op{
-		state.PutScope{Key: state.ScopeKey(name), Scope: state.NewScope(generation)},
+		state.PutScope{Key: state.ScopeKey(name), Scope: body},
 	}})
 	if err != nil {
 		return err

@@ -187,7 +187,7 @@ func TestLeastPrivilegesAreEnoughForTheReplicatedGuarantee(t *testing.T) {
 
 var leastPrivileges = []string{
 	"~cf*", "+hello", "+ping", "+info", "+config|get", "+cluster|slots", "+cluster|shards", "+evalsha", "+eval", "+time", "+type",
-	"+hget", "+hexists", "+hkeys", "+hset", "+hdel", "+zadd", "+zrem", "+zrangebylex",
+	"+hget", "+exists", "+hexists", "+hkeys", "+hset", "+hdel", "+zadd", "+zrem", "+zrangebylex",
 }
 
 // useAll does one of everything.

@@ -188,17 +188,15 @@ func (e *Engine) bucketIDs(ctx context.Context, p place, kind state.Kind, first,
 		return 0, nil, unavailable(err)
 	}
 	parts, err := answer.ToArray()
-	if err != nil || len(parts) == 0 {
+	if err != nil || len(parts) != 2 {
 		return 0, nil, unavailable(errAnswer)
 	}
-	for i := range parts {
-		fields, err := parts[i].AsStrSlice()
-		if err != nil {
-			return 0, nil, unavailable(errAnswer)
-		}
-		ids = append(ids, fields...)
+	count, err1 := parts[0].AsInt64()
+	ids, err2 := parts[1].AsStrSlice()
+	if err1 != nil || err2 != nil || count < 1 {
+		return 0, nil, unavailable(errAnswer)
 	}
-	return len(parts), ids, nil
+	return int(count), ids, nil
 }
 
 // Scopes is as the contract says: it asks for the names under each hash tag.

@@ -48,13 +48,16 @@ type medium interface {
 	again(t testing.TB) engine.Engine
 }
 
-// engines are all that every test runs on: a new one joins by one line.
+// engines are all that every test runs on: a new one joins by one line. Short
+// runs start no servers.
 var engines = []struct {
-	name string
-	make func(testing.TB, clock.Clock) medium
+	name   string
+	make   func(testing.TB, clock.Clock) medium
+	server bool
 }{
-	{"memory", inMemory},
-	{"pebble", onPebble},
+	{"memory", inMemory, false},
+	{"pebble", onPebble, false},
+	{"redis", onRedis, true},
 }
 
 // Each runs test once on a fresh store of every engine, as a parallel subtest
@@ -62,6 +65,9 @@ var engines = []struct {
 func Each(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	t.Helper()
 	for _, e := range engines {
+		if e.server && testing.Short() {
+			continue
+		}
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			c := clock.NewManual(Start)

@@ -19,8 +19,10 @@ import (
 	"github.com/counterfoil/counterfoil/engine/enginetest"
 	"github.com/counterfoil/counterfoil/engine/memory"
 	"github.com/counterfoil/counterfoil/engine/pebble"
+	"github.com/counterfoil/counterfoil/engine/redis"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
+	"github.com/counterfoil/counterfoil/internal/testserver"
 	"github.com/counterfoil/counterfoil/state"
 	"github.com/counterfoil/counterfoil/store"
 )
@@ -64,6 +66,38 @@ func pebbleEngine(t *testing.T) engine.Engine {
 	return e
 }
 
+// redisDatabases is how many histories one server can keep apart.
+const redisDatabases = 512
+
+// redisEngine gives each history a database of its own on one real server of the test.
+func redisEngine() func(t *testing.T) engine.Engine {
+	var server *testserver.RedisServer
+	var of *testing.T // whose server it is
+	used := 0
+	return func(t *testing.T) engine.Engine {
+		t.Helper()
+		if of != t {
+			server, of, used = testserver.Redis(t, testserver.RedisOptions{Config: []string{fmt.Sprint("databases ", redisDatabases)}}), t, 0
+		}
+		used++
+		url := fmt.Sprintf("%s/%d", server.URL(), used)
+		o := redis.Options{Clock: clock.NewManual(start)}
+		if err := redis.Create(t.Context(), url, o); err != nil {
+			t.Fatal(err)
+		}
+		e, err := redis.Open(t.Context(), url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}
+}
+
 // lossy loses requests and replies, refuses, and contends.
 func lossy(rng *rand.Rand) enginetest.Failure {
 	return []enginetest.Failure{
@@ -81,6 +115,8 @@ var settings = []setting{
 	{"two stores on one memory engine", 2, memoryEngine, lossy},
 	{"four stores on one memory engine", 4, memoryEngine, lossy},
 	{"pebble", 1, pebbleEngine, refusing},
+	{"redis", 1, redisEngine(), lossy},
+	{"three stores on one Redis server", 3, redisEngine(), lossy},
 }
 
 // TestHistoriesAreLinearizable lets clients work on a few keys at once, some of

@@ -5,6 +5,8 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,8 +16,10 @@ import (
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/engine/memory"
 	"github.com/counterfoil/counterfoil/engine/pebble"
+	"github.com/counterfoil/counterfoil/engine/redis"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
+	"github.com/counterfoil/counterfoil/internal/testserver"
 	"github.com/counterfoil/counterfoil/state"
 	"github.com/counterfoil/counterfoil/state/statetest"
 	"github.com/counterfoil/counterfoil/store"
@@ -62,6 +66,46 @@ func (p *onDisk) open(c clock.Clock) (engine.Engine, error) {
 
 func (*onDisk) shared() bool { return false }
 
+// onRedis is a real server, which forgets what was there when it is first opened.
+type onRedis struct {
+	server *testserver.RedisServer
+	made   bool
+}
+
+func (p *onRedis) open(c clock.Clock) (engine.Engine, error) {
+	o := redis.Options{Clock: c}
+	if !p.made {
+		p.made = true
+		p.server.Must("FLUSHALL")
+		if err := redis.Create(context.Background(), p.server.URL(), o); err != nil {
+			return nil, err
+		}
+	}
+	e, err := redis.Open(context.Background(), p.server.URL(), o)
+	if err != nil {
+		return nil, err
+	}
+	return noLineage{e}, nil
+}
+
+func (*onRedis) shared() bool { return true }
+
+// noLineage hides the history of a server's data, of which the model knows nothing.
+type noLineage struct{ engine.Engine }
+
+func (e noLineage) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	return e.Engine.Transact(ctx, keys, func(s engine.Snapshot) (engine.Plan, error) {
+		s.Lineage = engine.Lineage{}
+		return fn(s)
+	})
+}
+
+func (e noLineage) Read(ctx context.Context, keys []state.Key) (engine.Snapshot, error) {
+	s, err := e.Engine.Read(ctx, keys)
+	s.Lineage = engine.Lineage{}
+	return s, err
+}
+
 // program is one random run.
 type program struct {
 	*rapid.T
@@ -72,7 +116,12 @@ type program struct {
 	stores []*store.Store
 	models map[string]*statetest.Model
 	seen   map[state.Version]bool
+
+	transcript strings.Builder
 }
+
+// onServer is how many of the programs run on a server: what they compare costs it a second each.
+const onServer = 6
 
 func TestAStoreAnswersAsThePlainModelDoes(t *testing.T) {
 	t.Parallel()
@@ -81,12 +130,33 @@ func TestAStoreAnswersAsThePlainModelDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rapid.Check(t, func(r *rapid.T) { run(r, made()) })
+			rapid.Check(t, func(r *rapid.T) { run(r, made(), beside(made())) })
 		})
 	}
+	if testing.Short() {
+		return // no servers
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.Redis(t, testserver.RedisOptions{})
+		programs := 0
+		rapid.Check(t, func(r *rapid.T) {
+			if programs++; programs <= onServer || r.Failed() {
+				run(r, &onRedis{server: server}, 1)
+			}
+		})
+	})
 }
 
-func run(r *rapid.T, at place) {
+func beside(at place) int {
+	if at.shared() {
+		return 1
+	}
+	return 0
+}
+
+// run runs one program, and gives what was asked and answered. Others work on the same records beside the first store.
+func run(r *rapid.T, at place, others int) string {
 	key := make([]byte, state.IntegrityKeyBytes)
 	keys, err := state.NewKeys(state.IntegrityKeyID(key), [][]byte{key})
 	p := &program{T: r, clock: clock.NewManual(start), keys: keys, place: at, seed: 1, models: map[string]*statetest.Model{}, seen: map[state.Version]bool{}}
@@ -94,10 +164,9 @@ func run(r *rapid.T, at place) {
 	e, err := at.open(p.clock)
 	p.must(err)
 	p.must(store.Create(context.Background(), e, p.options()))
-	if at.shared() {
-		p.stores = []*store.Store{p.open(nil), p.open(nil)}
-	} else {
-		p.stores = []*store.Store{p.open(e)}
+	p.stores = []*store.Store{p.open(e)}
+	for range others {
+		p.stores = append(p.stores, p.open(nil))
 	}
 	defer p.close()
 	for _, scope := range scopes {
@@ -114,6 +183,7 @@ func run(r *rapid.T, at place) {
 			p.step(rapid.SampledFrom(scopes).Draw(r, "scope"))
 		}
 	}
+	return p.transcript.String()
 }
 
 func (p *program) must(err error) {
@@ -208,6 +278,7 @@ func (p *program) step(scope string) {
 	}
 	want := m.Clone().Apply(bounded, stamp)
 	got := statetest.AnswerOf(out, err)
+	fmt.Fprintf(&p.transcript, "%d %s\n  %s\n", p.now(), statetest.Show(b), statetest.Show(got))
 	if statetest.Diff(got, want) != "" && isFull(want) {
 		// At a cap the store sweeps what is over, and tries again.
 		for _, op := range b.Ops {
