@@ -314,13 +314,16 @@ func databaseOptions(p *place, o Options, l *latch) *pebble.Options {
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes), //nolint:gosec // a size above 0
 		MemTableStopWritesThreshold: memtables,
-		L0CompactionThreshold:       12,
-		L0CompactionFileThreshold:   500,
-		L0StopWritesThreshold:       60,
-		LBaseMaxBytes:               256 << 20,
-		MaxOpenFiles:                4096,
-		BytesPerSync:                1 << 20,
-		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		// Absent keys are told by the filter and hot ones are in memory, so that
+		// many tables may pile up before they are worth compacting: the database
+		// begins at half the threshold.
+		L0CompactionThreshold:      40,
+		L0CompactionFileThreshold:  500,
+		L0StopWritesThreshold:      100,
+		LBaseMaxBytes:              256 << 20,
+		MaxOpenFiles:               4096,
+		BytesPerSync:               1 << 20,
+		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 	}
 	for i := range options.Levels {
 		level := &options.Levels[i]
