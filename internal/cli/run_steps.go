@@ -58,7 +58,7 @@ func (s *steps) Renew(ctx context.Context, p counterfoil.RenewParams) (counterfo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case err != nil && ctx.Err() == nil && !s.reported:
+	case err != nil && !errors.Is(ctx.Err(), context.Canceled) && !s.reported: // cancelled: the command has ended
 		s.reported = true
 		s.note("the lease of this run could not be renewed; the command goes on, and others will hear that its outcome is unknown once " +
 			s.lease.String() + " have passed since it last was: " + err.Error())

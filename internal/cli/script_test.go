@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "serve": serve, "stop": stop, "word": word, "mode": mode, "await": await, "big": big,
+			"exits": exits, "serve": serve, "terminate": terminate, "word": word, "mode": mode, "await": await, "big": big,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[serversKey{}] = map[string]*served{}
@@ -113,10 +113,10 @@ func servers(ts *testscript.TestScript) map[string]*served {
 
 type serversKey struct{}
 
-// stop NAME sends SIGTERM to a server, which must drain and exit with 0.
-func stop(ts *testscript.TestScript, neg bool, args []string) {
+// terminate NAME sends SIGTERM to a server, which must drain and exit with 0.
+func terminate(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: stop NAME")
+		ts.Fatalf("usage: terminate NAME")
 	}
 	s := servers(ts)[args[0]]
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
