@@ -53,7 +53,7 @@ func (s *Store) RetireKey(ctx context.Context, id state.KeyID) error {
 	if id == s.keys.Load().WriteID() {
 		return ErrKeyInUse
 	}
-	err := s.rewrite(ctx, func(_ state.Key, item *state.Sealed) (*state.Sealed, error) {
+	_, err := s.rewrite(ctx, func(_ state.Key, item *state.Sealed) (*state.Sealed, error) {
 		if used, ok := state.SealedUnder(item); ok && used == id {
 			return nil, ErrKeyInUse
 		}
@@ -70,8 +70,8 @@ func (s *Store) RetireKey(ctx context.Context, id state.KeyID) error {
 // record that cannot be read is left as it is. What a record says, its version
 // included, stays the same.
 func (s *Store) Reseal(ctx context.Context) (int, error) {
-	keys, n := s.keys.Load(), 0
-	err := s.rewrite(ctx, func(key state.Key, item *state.Sealed) (*state.Sealed, error) {
+	keys := s.keys.Load()
+	return s.rewrite(ctx, func(key state.Key, item *state.Sealed) (*state.Sealed, error) {
 		if used, ok := state.SealedUnder(item); !ok || used == keys.WriteID() {
 			return nil, nil //nolint:nilnil // nothing to rewrite.
 		}
@@ -79,23 +79,23 @@ func (s *Store) Reseal(ctx context.Context) (int, error) {
 		if err != nil {
 			return nil, nil //nolint:nilnil,nilerr // the doctor lists it.
 		}
-		n++
 		return keys.Seal(key, rec), nil
 	})
-	return n, err
 }
 
 // rewrite walks over every record of every scope and puts in its place what
-// change makes of it, nil to leave it. Change may be called twice for a record.
-func (s *Store) rewrite(ctx context.Context, change func(state.Key, *state.Sealed) (*state.Sealed, error)) error {
-	return s.eachScope(ctx, func(scope string) error {
+// change makes of it, nil to leave it, and counts what it put. Change may be
+// called twice for a record.
+func (s *Store) rewrite(ctx context.Context, change func(state.Key, *state.Sealed) (*state.Sealed, error)) (n int, err error) {
+	err = s.eachScope(ctx, func(scope string) error {
 		for _, kind := range state.Kinds() {
 			for cursor := ""; ; {
 				page, next, err := s.engine.Scan(ctx, scope, kind, "", cursor, rewriteBatch)
 				if err != nil {
 					return s.engineError(err)
 				}
-				if err := s.rewritePage(ctx, page, change); err != nil {
+				put, err := s.rewritePage(ctx, page, change)
+				if n += put; err != nil {
 					return err
 				}
 				if cursor = next; cursor == "" {
@@ -105,23 +105,24 @@ func (s *Store) rewrite(ctx context.Context, change func(state.Key, *state.Seale
 		}
 		return nil
 	})
+	return n, err
 }
 
-func (s *Store) rewritePage(ctx context.Context, page []engine.Found, change func(state.Key, *state.Sealed) (*state.Sealed, error)) error {
+func (s *Store) rewritePage(ctx context.Context, page []engine.Found, change func(state.Key, *state.Sealed) (*state.Sealed, error)) (n int, err error) {
 	var keys []state.Key
 	for _, f := range page {
 		item, err := change(f.Key, f.Item)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if item != nil {
 			keys = append(keys, f.Key)
 		}
 	}
 	if len(keys) == 0 {
-		return nil
+		return 0, nil
 	}
-	err := s.engine.Transact(ctx, keys, func(snap engine.Snapshot) (engine.Plan, error) {
+	err = s.engine.Transact(ctx, keys, func(snap engine.Snapshot) (engine.Plan, error) {
 		plan := engine.Plan{NotAfter: snap.Now + notAfterMS}
 		for i, item := range snap.Items {
 			if item == nil {
@@ -135,12 +136,16 @@ func (s *Store) rewritePage(ctx context.Context, page []engine.Found, change fun
 				plan.Changes = append(plan.Changes, engine.Change{Key: snap.Keys[i], Item: next})
 			}
 		}
+		n = len(plan.Changes)
 		return plan, nil
 	})
 	if errors.Is(err, engine.ErrAmbiguous) || errors.Is(err, engine.ErrBroken) {
-		return fmt.Errorf("%w: %w", state.ErrUnknown, err)
+		return 0, fmt.Errorf("%w: %w", state.ErrUnknown, err)
 	}
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // eachScope calls do for every scope, the store's own included.

@@ -227,7 +227,7 @@ func (s *Store) bringBack(ctx context.Context) error {
 	if err != nil {
 		return s.engineError(err)
 	}
-	return s.rewrite(ctx, func(key state.Key, item *state.Sealed) (*state.Sealed, error) {
+	_, err = s.rewrite(ctx, func(key state.Key, item *state.Sealed) (*state.Sealed, error) {
 		rec, err := s.keys.Load().Open(key, item)
 		if err != nil || !rec.IsAhead(now) {
 			return nil, nil //nolint:nilnil,nilerr // what cannot be read is left to the doctor.
@@ -238,4 +238,5 @@ func (s *Store) bringBack(ctx context.Context) error {
 		}
 		return s.keys.Load().Seal(key, rec.BroughtBack(version, now)), nil
 	})
+	return err
 }

@@ -556,8 +556,16 @@ func TestIntegrityKeysRotateWhileTheStoreIsOpenAndRetireWhenNothingNeedsThem(t *
 		t.Fatalf("retiring a key in use: %v", err)
 	}
 	version := f.item(t, opKey("old")).Version
-	if n, err := f.Reseal(t.Context()); err != nil || n == 0 {
-		t.Fatalf("%d %v", n, err)
+	stale := 0
+	for _, scope := range []string{state.StoreScope, "default"} {
+		for key := range f.dump(t, scope) {
+			if id, _ := state.SealedUnder(f.item(t, key)); id == old.WriteID() {
+				stale++
+			}
+		}
+	}
+	if n, err := f.Reseal(t.Context()); err != nil || n != stale || stale == 0 {
+		t.Fatalf("sealed %d records anew, want %d: %v", n, stale, err)
 	}
 	if f.item(t, opKey("old")).Version != version {
 		t.Fatal("sealing anew changed what a record says")
