@@ -16,6 +16,7 @@ import (
 
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/guard"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
@@ -277,7 +278,7 @@ func (c *call) conclude(w http.ResponseWriter, ran *counterfoil.Ran, err error) 
 		}
 		c.answer.give(w, string(api.OutcomeUnknown))
 	case err != nil:
-		p := problemOf(err, clock.System{}.Now())
+		p := guard.Problem(err, clock.System{}.Now())
 		refuse(w, p)
 		if p.Status >= http.StatusInternalServerError {
 			log.Error("a request was refused", "code", p.Code, "instance", p.Instance, "error", err)

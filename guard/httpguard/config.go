@@ -20,11 +20,7 @@ const MaxConfig = 1 << 20
 
 // Config is the file of options of a proxy, in YAML. What it does not know, has twice or leaves empty is an error.
 type Config struct {
-	Owner struct {
-		Header string            `yaml:"header"` // the owner is who knows the value of this header
-		Bearer bool              `yaml:"bearer"` // or the bearer token
-		Known  map[string]string `yaml:"known"`  // only these: lower-case hex SHA-256 of the value, and the owner
-	} `yaml:"owner"`
+	Owner         OwnerConfig  `yaml:"owner"`
 	KeyHeader     string       `yaml:"key_header"`
 	ReplayHeaders []string     `yaml:"replay_headers"`
 	ReleaseHeader string       `yaml:"release_header"`
@@ -33,6 +29,13 @@ type Config struct {
 	InProgress    int          `yaml:"in_progress"`
 	Default       policyFile   `yaml:"default"`
 	Routes        []*routeFile `yaml:"routes"`
+}
+
+// OwnerConfig says who the owner of a request is.
+type OwnerConfig struct {
+	Header string            `yaml:"header"` // the owner is who knows the value of this header
+	Bearer bool              `yaml:"bearer"` // or the bearer token
+	Known  map[string]string `yaml:"known"`  // only these: lower-case hex SHA-256 of the value, and the owner
 }
 
 type routeFile struct {
@@ -96,8 +99,8 @@ func noNulls(n *yaml.Node) error {
 	return nil
 }
 
-func (c *Config) check() error {
-	o := &c.Owner
+// Check refuses what names nobody, or in two ways.
+func (o *OwnerConfig) Check() error {
 	if (o.Header == "") == !o.Bearer {
 		return errors.New("httpguard: say who the owner of a request is: owner: {header: NAME}, or owner: {bearer: true}")
 	}
@@ -113,6 +116,13 @@ func (c *Config) check() error {
 			return fmt.Errorf("httpguard: owner: known: %w", err)
 		}
 	}
+	return nil
+}
+
+func (c *Config) check() error {
+	if err := c.Owner.Check(); err != nil {
+		return err
+	}
 	for _, r := range c.Routes {
 		if r == nil || r.Match == "" {
 			return errors.New("httpguard: every route needs match: a pattern such as POST /v1/payments/{id}")
@@ -121,9 +131,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// identify is who the owner of a request is.
-func (c *Config) identify() Identify {
-	o := &c.Owner
+// Identify names the owner of a request as configured.
+func (o *OwnerConfig) Identify() Identify {
 	switch {
 	case len(o.Known) > 0:
 		return Known(o.Header, o.Known)
@@ -136,7 +145,7 @@ func (c *Config) identify() Identify {
 // Options gives the options of a [Guard], but for the caller and the log.
 func (c *Config) Options() Options {
 	o := Options{
-		Identify: c.identify(), KeyHeader: c.KeyHeader, ReplayHeaders: c.ReplayHeaders, MaxBody: c.MaxBody, MaxAnswer: c.MaxAnswer,
+		Identify: c.Owner.Identify(), KeyHeader: c.KeyHeader, ReplayHeaders: c.ReplayHeaders, MaxBody: c.MaxBody, MaxAnswer: c.MaxAnswer,
 		InProgress: c.InProgress, Default: c.Default.policy(),
 	}
 	for _, r := range c.Routes {
