@@ -59,7 +59,11 @@ type Plan struct {
 }
 
 // Func turns a snapshot into a plan. It may be called several times and must
-// not keep the snapshot. An error stops the transaction with nothing written.
+// not keep the snapshot. An engine may show it first what it expects to read:
+// changes to a guess are applied only if everything is as guessed, and an error
+// of the function, or a plan without changes, only counts for what was read. So
+// the last call is the one that counts. An error then stops the transaction with
+// nothing written.
 type Func func(Snapshot) (Plan, error)
 
 // Engine keeps sealed records. All methods may be called concurrently.

@@ -52,6 +52,16 @@ func Kinds() []Kind {
 // Valid reports whether k is one of the kinds above.
 func (k Kind) Valid() bool { return k > 0 && k < kindEnd }
 
+// Hashed reports whether the IDs of a kind are sums of a hash, evenly spread.
+// An ID of such a kind that is not is kept as well, only less swiftly.
+func (k Kind) Hashed() bool {
+	switch k {
+	case KindMarker, KindOperation, KindChallenge, KindHold, KindSpend:
+		return true
+	}
+	return false
+}
+
 // String gives the kind's name as documents and metrics write it.
 func (k Kind) String() string {
 	if !k.Valid() {

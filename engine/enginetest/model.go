@@ -87,12 +87,9 @@ func (m *model) transact(r *rapid.T, scope string) {
 	}
 	refuse := rapid.IntRange(0, 4).Draw(r, "refuse") == 0
 	refusal := errors.New("refused")
+	var shown engine.Snapshot // last: what was shown before may have been a guess
 	err := m.engine.Transact(context.Background(), ks[:first], func(s engine.Snapshot) (engine.Plan, error) {
-		for i, k := range s.Keys {
-			if k != ks[i] || !same(s.Items[i], m.records[k]) {
-				r.Fatalf("%v is %s, want %s", k, show(s.Items[i]), show(m.records[k]))
-			}
-		}
+		shown = s
 		switch {
 		case len(s.Keys) < len(ks):
 			return engine.Plan{More: ks[len(s.Keys):]}, nil
@@ -101,6 +98,11 @@ func (m *model) transact(r *rapid.T, scope string) {
 		}
 		return engine.Plan{Changes: changes, NotAfter: s.Now + minute}, nil
 	})
+	for i, k := range shown.Keys {
+		if k != ks[i] || !same(shown.Items[i], m.records[k]) {
+			r.Fatalf("%v is %s, want %s", k, show(shown.Items[i]), show(m.records[k]))
+		}
+	}
 	if refuse {
 		if !errors.Is(err, refusal) {
 			r.Fatalf("Transact: %v, want the refusal", err)

@@ -51,21 +51,10 @@ func (l layout) place(scope string) place {
 	}
 }
 
-// hashed reports whether the IDs of a kind are sums of a hash, evenly spread,
-// so that buckets in their order are evenly filled. IDs that are not are kept
-// as well, and only listed more slowly.
-func hashed(kind state.Kind) bool {
-	switch kind {
-	case state.KindMarker, state.KindOperation, state.KindChallenge, state.KindHold, state.KindSpend:
-		return true
-	}
-	return false
-}
-
 // bucket is the number of the bucket that a record is in. For hashed kinds it
 // grows with the ID.
 func bucket(kind state.Kind, id string) int {
-	if !hashed(kind) {
+	if !kind.Hashed() {
 		return int(crc32.ChecksumIEEE([]byte(id)) % buckets)
 	}
 	n := int(id[0]) << 4

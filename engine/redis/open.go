@@ -23,6 +23,7 @@ type Engine struct {
 	layout    layout
 	options   Options
 	guarantee engine.Guarantee
+	guess     engine.Guess
 	turns     [64]chan struct{} // by scope, each for one transaction at a time
 
 	mu      sync.Mutex

@@ -26,7 +26,7 @@ func (e *Engine) Read(ctx context.Context, keys []state.Key) (engine.Snapshot, e
 	if err != nil {
 		return engine.Snapshot{}, err
 	}
-	return r.snap, nil
+	return e.dated(r.snap), nil
 }
 
 // Now reads the clock of the server that keeps the mark of the store's format.
@@ -91,7 +91,7 @@ func (e *Engine) Scan(ctx context.Context, scope string, kind state.Kind, prefix
 		return nil, "", nil
 	}
 	list := e.named
-	if hashed(kind) {
+	if kind.Hashed() {
 		list = e.hashed
 	}
 	for {

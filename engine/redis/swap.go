@@ -79,7 +79,7 @@ func (s *swap) index(k state.Key, was, is *state.Sealed) {
 	if (was == nil) == (is == nil) {
 		return
 	}
-	if !hashed(k.Kind) {
+	if !k.Kind.Hashed() {
 		s.in(p.ids(k.Kind)).list(k.ID, is != nil)
 	}
 	if k == state.ScopeKey(k.Scope) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/state"
 )
 
@@ -23,7 +24,8 @@ const (
 const maxTurn = 100 * time.Millisecond
 
 // Transact is as the contract says: fn may be called beside others, and what it
-// decided is written if everything it was shown is still so.
+// decided is written if everything it was shown is still so. First it is shown
+// what is expected, which saves the reading.
 func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
 	end, err := e.begin(ctx)
 	if err != nil {
@@ -31,6 +33,9 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	}
 	defer end()
 	if err := engine.CheckKeys(keys); err != nil {
+		return err
+	}
+	if applied, err := e.guessed(ctx, keys, fn); applied || err != nil {
 		return err
 	}
 	for attempt := range maxAttempts {
@@ -66,6 +71,49 @@ func (e *Engine) turn(ctx context.Context, keys []state.Key) (release func()) {
 	return func() {}
 }
 
+// guessed runs fn on what is expected, and writes its changes if everything is
+// so. It reports false without an error if it is not, or if fn did not decide on
+// changes: then a guess is not enough.
+func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
+	for round := 1; engine.CheckKeys(keys) == nil && engine.CheckRound(round) == nil; round++ {
+		snap, ok := e.guess.Snapshot(keys, boot())
+		if !ok {
+			return false, nil
+		}
+		plan, err := fn(e.dated(snap))
+		switch {
+		case err != nil:
+			return false, nil //nolint:nilerr // an error on a guess says nothing
+		case len(plan.More) > 0:
+			keys = append(keys[:len(keys):len(keys)], plan.More...)
+		case len(plan.Changes) == 0:
+			return false, nil
+		default:
+			applied, err := e.apply(ctx, e.expected(snap), plan)
+			if err != nil {
+				e.guess.Doubt()
+				return false, err
+			}
+			e.guess.Judged(applied)
+			return applied, nil
+		}
+	}
+	return false, nil
+}
+
+// expected is the reading that a guess stands for. Of the values only the
+// versions matter.
+func (e *Engine) expected(snap engine.Snapshot) reading {
+	r := reading{snap: snap, place: e.layout.place(snap.Keys[0].Scope), buckets: make([]string, len(snap.Keys)), values: make([]string, len(snap.Keys))}
+	for i, k := range snap.Keys {
+		r.buckets[i] = r.place.record(k)
+		if item := snap.Items[i]; item != nil {
+			r.values[i] = string(item.Version[:])
+		}
+	}
+	return r
+}
+
 // attempt runs fn once, and again as long as it asks for more keys, and writes
 // its changes. It reports false without an error on a conflict.
 func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
@@ -78,7 +126,8 @@ func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) 
 		if err := e.trust(ctx, r.snap.Lineage.ID); err != nil {
 			return false, err
 		}
-		plan, err := fn(r.snap)
+		e.guess.Read(r.snap, boot())
+		plan, err := fn(e.dated(r.snap))
 		switch {
 		case err != nil:
 			return false, err
@@ -153,11 +202,19 @@ func (e *Engine) date(snap *engine.Snapshot, parts []rueidis.RedisMessage) error
 		previous = "" // how the servers write that there is none
 	}
 	snap.Now, snap.Lineage = now, engine.Lineage{ID: id, Previous: previous}
+	return nil
+}
+
+// dated puts the injected clock in place of the server's.
+func (e *Engine) dated(snap engine.Snapshot) engine.Snapshot {
 	if e.options.Clock != nil {
 		snap.Now = e.options.Clock.Now().UnixMilli()
 	}
-	return nil
+	return snap
 }
+
+// boot is this machine's own clock, by which that of the server is gone on from.
+func boot() time.Duration { return clock.System{}.Boot() }
 
 // apply writes the changes of a plan. It reports false without an error on a
 // conflict.
@@ -183,12 +240,16 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (bool, 
 	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas())
 	// From here on the end of ctx stops nothing.
 	ctx = context.WithoutCancel(ctx)
+	run := e.servers.run
 	if s.writes && e.options.Replicas > 0 {
-		return e.swap(e.servers.runReplicated(ctx, s.script(), keys, args))
+		run = e.servers.runReplicated
 	}
-	applied, err := e.swap(e.servers.run(ctx, s.script(), keys, args))
+	applied, err := e.swap(run(ctx, s.script(), keys, args))
 	if applied && !s.writes {
-		return e.confirm(ctx, r)
+		applied, err = e.confirm(ctx, r)
+	}
+	if applied {
+		e.guess.Applied(plan.Changes)
 	}
 	return applied, err
 }
