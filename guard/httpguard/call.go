@@ -12,10 +12,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/guard"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/operation"
@@ -34,7 +36,11 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			refuse(w, api.NewProblem(api.Malformed, "a header that overrides the method is not taken: send the method itself"))
 			return
 		}
-		p, plain := g.policyOf(r)
+		p, plain, unmatched := g.policyOf(r)
+		if plain && unmatched != nil && g.options.RefuseUnmatched && g.anywhere(r.Method) {
+			nowhere(w, r, unmatched)
+			return
+		}
 		if !slices.Contains(p.Methods, r.Method) {
 			if g.anywhere(r.Method) && !plain {
 				refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form"))
@@ -68,8 +74,10 @@ type call struct {
 	owner   string
 	body    []byte
 	begin   counterfoil.BeginParams
+	cost    amounts
 	answer  *answer
 	word    word
+	lost    atomic.Bool        // the lease, so that the outcome counts as unknown already
 	held    *counterfoil.Begun // while the handler works, and after it if it left the outcome open
 }
 
@@ -77,6 +85,7 @@ type call struct {
 var (
 	errReleased = errors.New("httpguard: the handler said that nothing was performed")
 	errOpen     = errors.New("httpguard: the handler left the outcome open")
+	errLate     = errors.New("httpguard: the lease was over before the handler answered")
 )
 
 func (c *call) serve(w http.ResponseWriter) {
@@ -135,6 +144,9 @@ func (c *call) prepare(w http.ResponseWriter) (pass bool, refused *api.Problem) 
 		key = "derived-" + hex.EncodeToString(same[:])
 	}
 	c.begin = counterfoil.BeginParams{Key: key, Fingerprint: same, Lease: c.policy.Lease, Spend: c.policy.Spend}
+	if p := c.meter(); p != nil {
+		return false, p
+	}
 	return false, c.permit()
 }
 
@@ -166,6 +178,29 @@ func (c *call) read(w http.ResponseWriter) *api.Problem {
 	return api.NewProblem(api.Malformed, "the body ended before its end")
 }
 
+// meter finds out what the call costs, as far as that is known before it.
+func (c *call) meter() *api.Problem {
+	if len(c.policy.Meters) == 0 {
+		return nil
+	}
+	var p *api.Problem
+	if c.cost, p = meters(c.policy.Meters).before(c.body); p != nil {
+		return p
+	}
+	var err error
+	if c.begin.Spend, err = budget.Sum(c.policy.Spend, c.cost.exact); err != nil {
+		return api.NewProblem(api.Invalid, "the amounts of the request are above what a budget can count; nothing was done")
+	}
+	held, err := budget.Sum(c.cost.estimates)
+	if err != nil {
+		return api.NewProblem(api.Invalid, "the estimated amounts are above what a budget can count; nothing was done")
+	}
+	if len(held) > 0 {
+		c.caller = &holder{Caller: c.caller, owner: c.owner, entries: held}
+	}
+	return nil
+}
+
 // permit adds the permit that the route asks for to the claim.
 func (c *call) permit() *api.Problem {
 	if c.policy.Capability == "" {
@@ -178,6 +213,9 @@ func (c *call) permit() *api.Problem {
 	wire, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(values[0], "="))
 	if err != nil || strings.ContainsAny(values[0], "\r\n") {
 		return api.NewProblem(api.PermitMalformed, "the header "+HeaderPermit+" is no base64url")
+	}
+	if carried, err := permit.Decode(wire); err == nil && carried.Nonce.ReservedHoldID != "" && len(c.cost.estimates) > 0 {
+		return api.NewProblem(api.Invalid, "the permit carries a hold, and this route makes its own: ask for a permit without one")
 	}
 	hash, err := ParameterHash(c.body, c.request.URL.RawQuery)
 	if err != nil {
@@ -207,7 +245,7 @@ func (c *call) run() (counterfoil.Ran, error) {
 	ctx, cancel := context.WithTimeout(c.request.Context(), c.policy.Wait)
 	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ran, err := counterfoil.Run(c.request.Context(), c.caller, c.begin, c.effect)
+		ran, err := counterfoil.Run(c.request.Context(), watched{c.caller, &c.lost}, c.begin, c.effect)
 		if !errors.Is(err, operation.ErrInFlight) || c.policy.Wait == 0 {
 			return ran, err
 		}
@@ -228,11 +266,7 @@ func (c *call) effect(ctx context.Context, begun counterfoil.Begun) (counterfoil
 	defer cancel()
 	r := c.request.WithContext(context.WithValue(ctx, wordKey{}, &c.word))
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body)), nil
-	if r.Header.Get(HeaderPermit) != "" || r.Header.Get("Expect") != "" {
-		r.Header = r.Header.Clone()
-		r.Header.Del(HeaderPermit) // used up
-		r.Header.Del("Expect")     // the body is here
-	}
+	r.Header = c.passedOn()
 	c.next.ServeHTTP(c.answer, r)
 	c.answer.finish()
 	switch {
@@ -241,11 +275,67 @@ func (c *call) effect(ctx context.Context, begun counterfoil.Begun) (counterfoil
 	case c.word.none.Load():
 		c.held = nil
 		return counterfoil.Result{}, counterfoil.NotPerformed(errReleased)
-	case c.answer.failed != nil || !c.policy.records(c.answer.status):
+	case c.answer.failed != nil:
 		return counterfoil.Result{}, errOpen
+	case c.guard.options.Effects && !c.word.reached.Load() && c.policy.releases(c.answer.status):
+		c.held = nil
+		return counterfoil.Result{}, counterfoil.NotPerformed(errReleased)
+	case !c.policy.records(c.answer.status):
+		return counterfoil.Result{}, errOpen
+	case c.lost.Load():
+		return counterfoil.Result{}, errLate
 	}
 	c.held = nil
-	return counterfoil.Result{Receipt: c.answer.receipt(c.guard.kept)}, nil
+	return counterfoil.Result{Receipt: c.answer.receipt(c.guard.kept), Capture: c.capture(begun.ID)}, nil
+}
+
+// passedOn are the headers that the handler gets.
+func (c *call) passedOn() http.Header {
+	h := c.request.Header
+	reads := len(c.cost.estimates) > 0 // what an answer costs cannot be read if it is compressed
+	if !reads && h.Get(HeaderPermit) == "" && h.Get("Expect") == "" {
+		return h
+	}
+	h = h.Clone()
+	h.Del(HeaderPermit) // used up
+	h.Del("Expect")     // the body is here
+	if reads {
+		h.Set("Accept-Encoding", "identity")
+	}
+	return h
+}
+
+// capture gives what the answer cost of what was held for it; nil if nothing was.
+func (c *call) capture(operation string) *[]counterfoil.Entry {
+	if len(c.cost.estimates) == 0 {
+		return nil
+	}
+	entries, untold := meters(c.policy.Meters).after(c.cost.estimates, c.answer)
+	switch {
+	case len(untold) == 0:
+	case slices.Contains(c.policy.Free, c.answer.status):
+		return &[]counterfoil.Entry{}
+	default:
+		c.guard.counts.untold.Add(1)
+		c.guard.options.Log.Error("an answer does not say what it cost: the whole of what was held is charged", "operation", operation,
+			"status", c.answer.status, "budgets", untold)
+	}
+	return &entries
+}
+
+// watched is a Caller that notices when a lease is lost.
+type watched struct {
+	counterfoil.Caller
+	lost *atomic.Bool
+}
+
+// Renew renews a lease.
+func (w watched) Renew(ctx context.Context, p counterfoil.RenewParams) (counterfoil.Renewed, error) {
+	renewed, err := w.Caller.Renew(ctx, p)
+	if errors.Is(err, operation.ErrOutcomeUnknown) || errors.Is(err, operation.ErrNotHolder) || errors.Is(err, operation.ErrNotPending) {
+		w.lost.Store(true)
+	}
+	return renewed, err
 }
 
 // shorten lets a lease that nobody holds any more run out soon.
@@ -277,8 +367,12 @@ func (c *call) conclude(w http.ResponseWriter, ran *counterfoil.Ran, err error) 
 			return
 		}
 		c.answer.give(w, string(api.OutcomeUnknown))
+	case errors.Is(err, errLate):
+		log.Error("an answer came after its lease was over: its outcome counts as unknown", "operation", ran.Begun.ID, "status", c.answer.status)
+		c.answer.give(w, "not_recorded")
 	case err != nil:
 		p := guard.Problem(err, clock.System{}.Now())
+		c.guard.show(w.Header(), p, err)
 		refuse(w, p)
 		if p.Status >= http.StatusInternalServerError {
 			log.Error("a request was refused", "code", p.Code, "instance", p.Instance, "error", err)
@@ -289,6 +383,18 @@ func (c *call) conclude(w http.ResponseWriter, ran *counterfoil.Ran, err error) 
 		log.Error("an answer could not be recorded: its outcome will count as unknown", "operation", ran.Begun.ID, "error", ran.RecordError)
 		c.answer.give(w, "not_recorded")
 	default:
+		c.uncaptured(ran)
 		c.answer.give(w, string(ran.Begun.State))
+	}
+}
+
+// uncaptured tells an operator what was not charged.
+func (c *call) uncaptured(ran *counterfoil.Ran) {
+	if over := ran.Completed.Uncaptured; len(over) > 0 {
+		c.guard.counts.uncaptured.Add(1)
+		c.guard.options.Log.Error("an answer cost more than was held for it, and its budgets do not have the rest", "operation", ran.Begun.ID, "uncaptured", over)
+	}
+	if ran.Completed.Unsettled {
+		c.guard.options.Log.Error("an answer was recorded although its hold could not be settled, which stays", "operation", ran.Begun.ID)
 	}
 }

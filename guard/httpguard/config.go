@@ -29,6 +29,8 @@ type Config struct {
 	InProgress    int          `yaml:"in_progress"`
 	Default       policyFile   `yaml:"default"`
 	Routes        []*routeFile `yaml:"routes"`
+	Unmatched     string       `yaml:"unmatched"` // default, or refuse
+	ShowFigures   bool         `yaml:"show_figures"`
 }
 
 // OwnerConfig says who the owner of a request is.
@@ -58,8 +60,27 @@ type policyFile struct {
 	Timeout     time.Duration     `yaml:"timeout"`
 	RecordFinal bool              `yaml:"record_final"`
 	Spend       map[string]uint64 `yaml:"spend"`
+	Meter       []meterFile       `yaml:"meter"`
+	Free        []int             `yaml:"free"`
 	Capability  string            `yaml:"capability"`
 	Server      string            `yaml:"server"`
+}
+
+// meterFile is a [Meter] as the file has it.
+type meterFile struct {
+	Budget   string `yaml:"budget"`
+	Request  string `yaml:"request"`
+	Response string `yaml:"response"`
+	Usage    Usage  `yaml:"usage"`
+	Count    Count  `yaml:"count"`
+	Times    uint64 `yaml:"times"`
+	Hold     struct {
+		Base      uint64   `yaml:"base"`
+		Fields    []string `yaml:"fields"`
+		Otherwise uint64   `yaml:"otherwise"`
+		Factor    uint64   `yaml:"factor"`
+		PerByte   uint64   `yaml:"per_byte"`
+	} `yaml:"hold"`
 }
 
 // ParseConfig reads a file of options.
@@ -123,6 +144,9 @@ func (c *Config) check() error {
 	if err := c.Owner.Check(); err != nil {
 		return err
 	}
+	if c.Unmatched != "" && c.Unmatched != "default" && c.Unmatched != "refuse" {
+		return errors.New("httpguard: unmatched is default or refuse")
+	}
 	for _, r := range c.Routes {
 		if r == nil || r.Match == "" {
 			return errors.New("httpguard: every route needs match: a pattern such as POST /v1/payments/{id}")
@@ -146,7 +170,7 @@ func (o *OwnerConfig) Identify() Identify {
 func (c *Config) Options() Options {
 	o := Options{
 		Identify: c.Owner.Identify(), KeyHeader: c.KeyHeader, ReplayHeaders: c.ReplayHeaders, MaxBody: c.MaxBody, MaxAnswer: c.MaxAnswer,
-		InProgress: c.InProgress, Default: c.Default.policy(),
+		InProgress: c.InProgress, Default: c.Default.policy(), RefuseUnmatched: c.Unmatched == "refuse", ShowFigures: c.ShowFigures,
 	}
 	for _, r := range c.Routes {
 		o.Routes = append(o.Routes, Route{Pattern: r.Match, Policy: r.policy()})
@@ -157,10 +181,16 @@ func (c *Config) Options() Options {
 func (f *policyFile) policy() Policy {
 	p := Policy{
 		Methods: f.Methods, Keys: f.Keys, Record: f.Record, Also: f.Also, Never: f.Never, Wait: f.Wait, Lease: f.Lease, Timeout: f.Timeout,
-		RecordFinal: f.RecordFinal, Capability: f.Capability, Server: f.Server,
+		RecordFinal: f.RecordFinal, Free: f.Free, Capability: f.Capability, Server: f.Server,
 	}
 	if f.JSON || len(f.Only) > 0 || len(f.Except) > 0 {
 		p.Fingerprint = &Fingerprint{JSON: f.JSON, Only: f.Only, Except: f.Except}
+	}
+	for i := range f.Meter {
+		m := &f.Meter[i]
+		p.Meters = append(p.Meters, Meter{
+			Budget: m.Budget, Request: m.Request, Response: m.Response, Usage: m.Usage, Count: m.Count, Times: m.Times, Hold: Estimate(m.Hold),
+		})
 	}
 	for name, amount := range f.Spend {
 		p.Spend = append(p.Spend, counterfoil.Entry{Budget: name, Amount: amount})

@@ -4,14 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/textproto"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterfoil/counterfoil"
+	"github.com/counterfoil/counterfoil/api"
 )
 
 // Limits of a guard.
@@ -35,11 +38,21 @@ type Options struct {
 	// records by the preset Strict.
 	Default Policy
 	Routes  []Route
+	// RefuseUnmatched refuses requests of guarded methods that no route matches, with 404 or 405, instead of guarding them
+	// by Default.
+	RefuseUnmatched bool
+	// Effects promises that everything that has effects behind the guard is wrapped by [Effects], or calls [Reached] first.
+	// Then a 401, 403, 408, 425 or 429 of a request that has not come there is the word of middleware: under the preset
+	// Strict it takes the claim back, so that the key can be used again.
+	Effects bool
 	// ReplayHeaders are headers of an answer that its replay has too, besides those of [ReplayedHeaders].
 	ReplayHeaders []string
 	MaxBody       int64 // bytes of a guarded request; 0: DefaultMaxBody. Beyond: 413
 	MaxAnswer     int64 // bytes of an answer; 0: DefaultMaxAnswer. Beyond: the outcome counts as unknown
 	InProgress    int   // guarded requests at once; 0: DefaultInProgress. Beyond: 503
+	// ShowFigures shows whoever is refused for a budget where it stands, also in the headers RateLimit and
+	// RateLimit-Policy. Else only its name is shown.
+	ShowFigures bool
 	// Log gets what an operator should know. Default: nowhere.
 	Log *slog.Logger
 }
@@ -51,6 +64,22 @@ type Guard struct {
 	routes  *http.ServeMux
 	kept    []string
 	slots   chan struct{}
+	counts  counts
+}
+
+type counts struct{ untold, uncaptured atomic.Int64 }
+
+// Counts are what an operator should look at.
+type Counts struct {
+	// Untold are answers that did not say what they cost, for which the whole of what was held was captured.
+	Untold int64
+	// Uncaptured are answers that cost more than was held for them and than their budgets had left.
+	Uncaptured int64
+}
+
+// Counts tells what has happened since the guard was made.
+func (g *Guard) Counts() Counts {
+	return Counts{Untold: g.counts.untold.Load(), Uncaptured: g.counts.uncaptured.Load()}
 }
 
 // New makes a guard. It fails if an option is missing, out of range, or in the way of another.
@@ -70,6 +99,9 @@ func New(o Options) (*Guard, error) {
 	o.MaxBody, o.MaxAnswer = positive(o.MaxBody, DefaultMaxBody), positive(o.MaxAnswer, DefaultMaxAnswer)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.RefuseUnmatched && len(o.Routes) == 0 {
+		return nil, errors.New("httpguard: without routes, refusing what no route matches refuses everything")
 	}
 	kept, err := keptHeaders(o.ReplayHeaders)
 	if err != nil {
@@ -123,16 +155,28 @@ type entry struct{ policy *Policy }
 func (entry) ServeHTTP(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
 
 // policyOf finds the policy of a request; false if its path has two readings, so that the handler may take it for the path
-// of another route.
-func (g *Guard) policyOf(r *http.Request) (*Policy, bool) {
+// of another route. If no route matches, unmatched answers 404 or 405.
+func (g *Guard) policyOf(r *http.Request) (p *Policy, isPlain bool, unmatched http.Handler) {
 	if len(g.options.Routes) == 0 {
-		return g.base, true
+		return g.base, true, nil
 	}
 	h, pattern := g.routes.Handler(r)
 	if e, ok := h.(entry); ok {
-		return e.policy, plain(r)
+		return e.policy, plain(r), nil
 	}
-	return g.base, pattern == "" && plain(r)
+	return g.base, pattern == "" && plain(r), h
+}
+
+// nowhere refuses a request that no route matches.
+func nowhere(w http.ResponseWriter, r *http.Request, unmatched http.Handler) {
+	a := newAnswer(math.MaxInt64, false)
+	unmatched.ServeHTTP(a, r)
+	if a.status != http.StatusMethodNotAllowed {
+		refuse(w, api.NewProblem(api.NotFound, "no route of this guard matches the path"))
+		return
+	}
+	w.Header()["Allow"] = a.sent["Allow"]
+	refuse(w, api.NewProblem(api.MethodNotAllowed, "no route of this guard matches the method"))
 }
 
 // plain reports whether a path is in the one form that everybody reads alike.
@@ -176,7 +220,7 @@ func (p *Policy) check() error {
 	case p.Timeout < time.Millisecond || p.Timeout > 24*time.Hour:
 		return errors.New("a timeout is 1ms to 24h")
 	}
-	for _, status := range slices.Concat(p.Also, p.Never) {
+	for _, status := range slices.Concat(p.Also, p.Never, p.Free) {
 		if status < 200 || status > 599 {
 			return errors.New("a status is 200 to 599")
 		}
@@ -186,13 +230,13 @@ func (p *Policy) check() error {
 
 // charges looks at what only a guarded request can be asked for.
 func (p *Policy) charges() error {
-	if p.Keys == Optional && (len(p.Spend) > 0 || p.Capability != "") {
+	if p.Keys == Optional && (len(p.Spend) > 0 || len(p.Meters) > 0 || p.Capability != "") {
 		return errors.New("a budget or a permit needs keys that are required or derived: without a key nothing would be charged")
 	}
 	if (p.Capability == "") != (p.Server == "") {
 		return errors.New("a permit needs both the capability and the server that it is bound to")
 	}
-	return nil
+	return meters(p.Meters).check(p.RecordFinal)
 }
 
 func (f *Fingerprint) check() error {

@@ -71,6 +71,11 @@ type Policy struct {
 	// Spend is what each call takes from budgets, together with its claim. What the handler says it did not perform is
 	// given back.
 	Spend []counterfoil.Entry
+	// Meters take from budgets what depends on the call.
+	Meters []Meter
+	// Free are statuses for which nothing is captured if the answer does not say what it cost. Any other answer that does
+	// not say so costs the whole of what was held for it.
+	Free []int
 	// Capability makes the route ask for a permit in the header Counterfoil-Permit, bound to this capability, to Server, to
 	// the owner as its subject, to "METHOD path" as its tool, to the key as its request id, and to [ParameterHash].
 	Capability string
@@ -119,6 +124,12 @@ func (p Policy) over(base *Policy) Policy {
 	if p.Spend == nil {
 		p.Spend = base.Spend
 	}
+	if p.Meters == nil {
+		p.Meters = base.Meters
+	}
+	if p.Free == nil {
+		p.Free = base.Free
+	}
 	if p.Capability == "" && p.Server == "" {
 		p.Capability, p.Server = base.Capability, base.Server
 	}
@@ -131,6 +142,16 @@ func (p *Policy) records(status int) bool {
 		return false
 	}
 	return slices.Contains(p.Also, status) || p.Record.records(status)
+}
+
+// refusals are the statuses by which middleware refuses a request before it comes to what has the effect.
+var refusals = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+}
+
+// releases reports whether a status says that nothing was done, if the request has not come to what has the effect.
+func (p *Policy) releases(status int) bool {
+	return p.Record == Strict && slices.Contains(refusals, status) && !slices.Contains(p.Also, status) && !slices.Contains(p.Never, status)
 }
 
 // Route is a policy for the requests that a pattern of [http.ServeMux] matches.

@@ -2,11 +2,12 @@ package httpguard
 
 import (
 	"context"
+	"net/http"
 	"sync/atomic"
 )
 
 // word is what a handler says about its effect.
-type word struct{ none, unknown atomic.Bool }
+type word struct{ none, unknown, reached atomic.Bool }
 
 type wordKey struct{}
 
@@ -26,4 +27,20 @@ func OutcomeUnknown(ctx context.Context) {
 	if w, ok := ctx.Value(wordKey{}).(*word); ok {
 		w.unknown.Store(true)
 	}
+}
+
+// Reached says that the request of ctx has come to the handler that has the effect: from now on no status is a proof that
+// nothing was done. See [Options.Effects]. Outside of a guarded request it does nothing.
+func Reached(ctx context.Context) {
+	if w, ok := ctx.Value(wordKey{}).(*word); ok {
+		w.reached.Store(true)
+	}
+}
+
+// Effects wraps a handler that has effects, so that a request that comes to it is [Reached].
+func Effects(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Reached(r.Context())
+		handler.ServeHTTP(w, r)
+	})
 }
