@@ -103,6 +103,7 @@ func (p *Permits) MintPart(ctx context.Context, m MintParams) (*MintPart, error)
 	if err != nil {
 		return nil, err
 	}
+	remember(key, nonce.appendCanonical(nil), signed.Signature[:])
 	ops, err := floorChecks(nil, m.Scope, &nonce)
 	if err != nil {
 		return nil, err

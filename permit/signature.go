@@ -25,6 +25,12 @@ const keepAfter = 64
 // signedBy reports whether signature is key's signature of message, exactly as [ed25519.Verify] does. The key has been
 // vetted.
 func signedBy(key *PublicKey, message, signature []byte) bool {
+	if len(signature) != ed25519.SignatureSize {
+		return false
+	}
+	if made(key, message, signature) {
+		return true
+	}
 	p := &kept[key[0]]
 	if m := p.multiples.Load(); m != nil && m.key == *key {
 		return m.signed(message, signature)
