@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/counterfoil/counterfoil"
+	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/guard/httpguard"
+	"github.com/counterfoil/counterfoil/internal/storetest"
 )
 
 func TestSameRequestIsPerformedOnceAndReplayed(t *testing.T) {
@@ -221,25 +223,42 @@ func TestStreamsAreRefusedUnlessTheFinalAnswerIsRecorded(t *testing.T) {
 }
 
 func TestBodiesReplayExactly(t *testing.T) {
-	t.Parallel()
 	binary := make([]byte, 5<<20)
 	for i := range binary {
 		binary[i] = byte(i * 7)
 	}
-	for name, body := range map[string][]byte{"empty": nil, "zero": {0}, "gzip": {0x1f, 0x8b, 8, 0, 0xff}, "json": []byte(`{"n": 1.00}`), "5 MB": binary} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := inMemory(t, httpguard.Options{}, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Encoding", "gzip")
-				_, _ = w.Write(body)
-			})
-			r.want(r.post("k1", "a"), 200, "execute", 1)
-			again := r.want(r.post("k1", "a"), 200, "replay", 1)
-			if again.body != string(body) || again.Header.Get("Content-Encoding") != "gzip" {
-				t.Error("the replay has other bytes, or another encoding")
-			}
-		})
+	bodies := map[string][]byte{
+		"none": nil, "empty": {}, "zero": {0}, "gzip": {0x1f, 0x8b, 8, 0, 0xff}, "json": []byte(`{"n": 1.00}`), "no UTF-8": {0xff, 0xfe}, "5 MB": binary,
 	}
+	each(t, httpguard.Options{}, func(w http.ResponseWriter, req *http.Request) {
+		name := strings.Trim(req.Header.Get("Idempotency-Key"), `"`)
+		if name == "none" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bodies[name])
+	}, func(r *rig) {
+		calls := int64(0)
+		for name, body := range bodies {
+			calls++
+			key := `"` + name + `"`
+			status, encoding := 200, "gzip"
+			if name == "none" {
+				status, encoding = 204, ""
+			}
+			first := r.want(r.post(key, "a"), status, "execute", calls)
+			again := r.want(r.post(key, "a"), status, "replay", calls)
+			if again.body != string(body) || again.Header.Get("Content-Encoding") != encoding {
+				r.t.Errorf("%s: the replay has other bytes, or another encoding", name)
+			}
+			for _, header := range []string{"Content-Length", "Content-Type"} {
+				if a, b := first.Header[header], again.Header[header]; !slices.Equal(a, b) {
+					r.t.Errorf("%s: the replay has %s %q, the first answer %q", name, header, b, a)
+				}
+			}
+		}
+	})
 }
 
 func TestClientThatLeavesStopsNothing(t *testing.T) {
@@ -405,4 +424,60 @@ func TestBudgetOfARouteIsSpentOnce(t *testing.T) {
 		r.problem(r.post("k4", "a"), 402, "budget_exceeded", 3)
 		r.want(r.post("k1", "a"), 200, "replay", 3)
 	})
+}
+
+func TestRefusalOfABudgetShowsItsFiguresIfTheOptionsSaySo(t *testing.T) {
+	t.Parallel()
+	for _, show := range []bool{false, true} {
+		for _, window := range []budget.Window{{Kind: budget.Lifetime}, {Kind: budget.Day, Zone: "UTC"}} {
+			o := httpguard.Options{ShowFigures: show, Default: httpguard.Policy{Spend: []counterfoil.Entry{{Budget: "acme", Amount: 3}}}}
+			r := inMemory(t, o, paid)
+			if _, err := r.core.Budgets.Define(t.Context(), budget.DefineParams{
+				Scope: storetest.Scope, Definition: budget.Definition{Name: "acme", Unit: "calls", Limit: 5, Window: window},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			r.want(r.post("k1", "a"), 201, "execute", 1)
+			answer := r.post("k2", "a")
+			status := 429
+			if window.Kind == budget.Lifetime {
+				status = 402
+			}
+			r.problem(answer, status, "budget_exceeded", 1)
+			if waits := answer.Header.Get("Retry-After") != ""; waits != (status == 429) {
+				t.Errorf("%d has Retry-After %q", status, answer.Header.Get("Retry-After"))
+			}
+			if shown := strings.Contains(answer.body, `"limit":5,"spent":3,"held":0,"remaining":2,"amount":3`); shown != show {
+				t.Errorf("figures shown: %v, want %v: %s", shown, show, answer.body)
+			}
+			limit, policy := answer.Header.Get("RateLimit"), answer.Header.Get("RateLimit-Policy")
+			if want := show && status == 429; strings.HasPrefix(limit, `"acme";r=2;t=`) != want || (policy == `"acme";q=5;w=86400`) != want || !want && limit+policy != "" {
+				t.Errorf("%d, shown %v: RateLimit %q, RateLimit-Policy %q", status, show, limit, policy)
+			}
+		}
+	}
+}
+
+func TestRequestThatNoRouteMatchesIsRefusedIfTheOptionsSaySo(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t, httpguard.Options{RefuseUnmatched: true, Routes: []httpguard.Route{{Pattern: "POST /v1/payments"}, {Pattern: "/v1/refunds/{id}"}}}, paid)
+	at := func(method, path string) *http.Request {
+		req := httptest.NewRequest(method, path, strings.NewReader("a"))
+		req.Header = request("k1", "a").Header
+		return req
+	}
+	r.problem(r.send(at("POST", "/v1/other")), 404, "not_found", 0)
+	answer := r.send(at("PATCH", "/v1/payments"))
+	r.problem(answer, 405, "method_not_allowed", 0)
+	if got := answer.Header.Get("Allow"); got != "POST" {
+		t.Errorf("Allow is %q", got)
+	}
+	r.problem(r.send(at("POST", "/v1/x/../other")), 400, "malformed", 0)
+	r.want(r.send(at("GET", "/v1/other")), 201, "", 1) // nothing is guarded there
+	r.want(r.send(at("POST", "/v1/payments")), 201, "execute", 2)
+	r.problem(r.send(at("PATCH", "/v1/refunds/1")), 422, "key_reused", 2)
+
+	if _, err := httpguard.New(httpguard.Options{RefuseUnmatched: true, Identify: httpguard.Bearer(), As: func(string) counterfoil.Caller { return nil }}); err == nil {
+		t.Error("everything is refused")
+	}
 }

@@ -108,7 +108,7 @@ func (c *Config) options() []option {
 		{name: "max-requests", group: Serve, value: count(&c.MaxRequests), fallback: "1024", usage: "requests in progress; beyond it 503 overloaded"},
 		{name: "max-connections", group: Serve, value: count(&c.MaxConnections), fallback: "4096", usage: "open connections; beyond it new ones wait"},
 		{name: "max-header", group: Serve, value: &c.MaxHeader, fallback: "16KiB", usage: "`size` of the headers of a request; beyond it 431"},
-		{name: "max-receipt", group: Serve, value: &c.MaxReceipt, fallback: "1MiB", usage: "`size` of a receipt that is kept; of a larger one only digest and length"},
+		{name: "max-receipt", group: Serve | Place, value: &c.MaxReceipt, fallback: "1MiB", usage: "`size` of a receipt that is kept; of a larger one only digest and length"},
 		{name: "max-arguments", group: Serve, value: &c.MaxArguments, fallback: "1MiB", usage: "`size` of a request body with a call's arguments; beyond it 413"},
 		{name: "max-bodies", group: Serve, value: &c.MaxBodies, fallback: "256MiB", usage: "`size` of all large request bodies that are held at once; beyond it 503 overloaded"},
 		{name: "header-time", group: Serve, value: span(&c.HeaderTime), fallback: "10s", usage: "until the headers of a request must be complete"},
