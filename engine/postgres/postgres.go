@@ -33,6 +33,7 @@ type Engine struct {
 	options   Options
 	guarantee engine.Guarantee
 	closed    atomic.Bool
+	guess     engine.Guess
 
 	mu    sync.Mutex
 	turns map[string]*turn

@@ -19,9 +19,10 @@ const (
 	// The timeline changes when a standby is promoted. A standby has none yet and
 	// refuses: nothing is ever read from one.
 	timelineSQL = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
-	// The inner select is not pulled up, so that each key is looked up in the
-	// primary key's index, whatever the planner believes about the table.
-	readSQL = `SELECT ` + clockSQL + `, ` + timelineSQL + `, k.n, r.version, r.expiry, r.lease, r.data
+	// Clock and timeline are asked once, not for each row. The inner select is not
+	// pulled up, so that each key is looked up in the primary key's index, whatever
+	// the planner believes about the table.
+	readSQL = `SELECT (SELECT ` + clockSQL + `), (SELECT ` + timelineSQL + `), k.n, r.version, r.expiry, r.lease, r.data
 		FROM unnest($2::smallint[], $3::bytea[]) WITH ORDINALITY AS k(kind, id, n)
 		LEFT JOIN LATERAL (
 			SELECT r.version, r.expiry, r.lease, r.data FROM counterfoil.records r WHERE r.scope = $1 AND r.kind = k.kind AND r.id = k.id OFFSET 0

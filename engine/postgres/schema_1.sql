@@ -57,8 +57,6 @@ CREATE FUNCTION counterfoil.swap(
 	the_timeline text,                            -- hex, as in the name of a WAL file
 	not_after bigint, the_now bigint              -- ms; without the_now the server's clock is asked
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-	done integer;
 BEGIN
 	PERFORM CASE WHEN l.alone THEN pg_advisory_xact_lock(l.hash) ELSE pg_advisory_xact_lock_shared(l.hash) END
 		FROM unnest(hashes, alone) AS l(hash, alone);
@@ -89,12 +87,7 @@ BEGIN
 	END IF;
 
 	INSERT INTO counterfoil.records (scope, kind, id, version, expiry, lease, data)
-		SELECT the_scope, n.* FROM unnest(new_kinds, new_ids, new_versions, new_expiries, new_leases, new_datas) AS n
-		ON CONFLICT DO NOTHING;
-	GET DIAGNOSTICS done = ROW_COUNT;
-	IF done <> cardinality(new_kinds) THEN
-		RAISE EXCEPTION 'a record appeared meanwhile' USING ERRCODE = 'CF001';
-	END IF;
+		SELECT the_scope, n.* FROM unnest(new_kinds, new_ids, new_versions, new_expiries, new_leases, new_datas) AS n;
 	-- One by one, each by the primary key: a join with the arrays may be planned
 	-- for an empty table as a walk through all of it.
 	FOR i IN 1 .. cardinality(set_kinds) LOOP

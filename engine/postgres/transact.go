@@ -7,18 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/counterfoil/counterfoil/engine"
+	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/state"
 )
 
 // SQLSTATE codes of a conflict: nothing was written and another try may work.
 const (
-	codeAppeared     = "CF001" // of counterfoil.swap
+	codeWent         = "CF001" // of counterfoil.swap
+	codeAppeared     = "23505" // unique violation
 	codeSerialize    = "40001"
 	codeDeadlock     = "40P01"
 	codeLockTimeout  = "55P03"
@@ -35,13 +38,17 @@ const (
 
 var errConflict = errors.New("conflict")
 
-// Transact is as the contract says.
+// Transact is as the contract says. First fn is shown what is expected, which
+// saves the reading.
 func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func) error {
 	if err := engine.CheckKeys(keys); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
+	}
+	if applied, err := e.guessed(ctx, keys, fn); applied || err != nil {
+		return err
 	}
 	for attempt := range maxAttempts {
 		if attempt == turnAfter {
@@ -59,6 +66,46 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	return engine.ErrConflict
 }
 
+// guessed runs fn on what is expected, and applies its changes if everything is
+// so. It reports false without an error if it is not, or if fn did not decide on
+// changes: then a guess is not enough.
+func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
+	for round := 1; engine.CheckKeys(keys) == nil && engine.CheckRound(round) == nil; round++ {
+		snap, ok := e.guess.Snapshot(keys, boot())
+		if !ok {
+			return false, nil
+		}
+		if e.options.Clock != nil {
+			snap.Now = e.options.now()
+		}
+		plan, err := fn(snap)
+		switch {
+		case err != nil:
+			return false, nil //nolint:nilerr // an error on a guess says nothing
+		case len(plan.More) > 0:
+			keys = append(slices.Clip(keys), plan.More...)
+		case len(plan.Changes) == 0:
+			return false, nil
+		default:
+			err := e.apply(ctx, snap, plan)
+			switch {
+			case err == nil:
+				e.guess.Judged(true)
+				return true, nil
+			case errors.Is(err, errConflict):
+				e.guess.Judged(false)
+				return false, nil
+			}
+			e.guess.Doubt()
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// boot is this machine's own clock, by which that of the server is gone on from.
+func boot() time.Duration { return clock.System{}.Boot() }
+
 // attempt reads, decides and applies once; errConflict if it has to start again.
 func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) error {
 	keys = slices.Clone(keys)
@@ -67,6 +114,7 @@ func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) 
 		if err != nil {
 			return err
 		}
+		e.guess.Read(snap, boot())
 		plan, err := fn(snap)
 		switch {
 		case err != nil:
@@ -109,6 +157,9 @@ func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Pl
 	}()
 	select {
 	case err := <-ended:
+		if err == nil {
+			e.guess.Applied(plan.Changes)
+		}
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, ctx.Err())
@@ -189,7 +240,7 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", engine.ErrAmbiguous, driver(err))
 	}
 	switch pg.Code {
-	case codeAppeared, codeSerialize, codeDeadlock:
+	case codeWent, codeAppeared, codeSerialize, codeDeadlock:
 		return errConflict
 	case codeLockTimeout:
 		return fmt.Errorf("%w: another transaction held a lock for longer than %s", engine.ErrUnavailable, lockFor)
