@@ -65,6 +65,7 @@ type proxied struct {
 	dir      string
 	upstream string
 	listen   string
+	server   *stateServer // that has the state; nil: the proxy itself
 	cmd      *exec.Cmd
 }
 
@@ -95,8 +96,15 @@ func (p *proxied) command(args ...string) *exec.Cmd {
 
 func (p *proxied) start() {
 	p.t.Helper()
-	p.cmd = p.command("proxy", "--json", "--log-level", "error", "--data", filepath.Join(p.dir, "data"), "--upstream", p.upstream,
-		"--config", filepath.Join(p.dir, "guard.yaml"), "--listen", p.listen)
+	state := []string{"--data", filepath.Join(p.dir, "data")}
+	if p.server != nil {
+		state = []string{"--server", p.server.way.URL}
+	}
+	p.cmd = p.command(append([]string{"proxy", "--json", "--log-level", "error", "--upstream", p.upstream,
+		"--config", filepath.Join(p.dir, "guard.yaml"), "--listen", p.listen}, state...)...)
+	if p.server != nil {
+		p.cmd.Env = append(p.cmd.Env, "COUNTERFOIL_TOKEN="+p.server.token)
+	}
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

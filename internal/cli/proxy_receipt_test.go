@@ -1,0 +1,139 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stateServer is a Counterfoil server that runs as a process of its own, and a way to it that stops at each completion.
+type stateServer struct {
+	token string
+	way   *httptest.Server
+	// before and after stop a completion that has not come to the server yet, or whose answer has not left.
+	before, after bool
+	stopped       chan struct{} // gets a value when a completion has stopped
+}
+
+func newStateServer(t *testing.T) *stateServer {
+	t.Helper()
+	path, err := exec.LookPath("counterfoil")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "serve", "--json", "--init", "--log-level", "error", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var said struct {
+		Address   string
+		TokenFile string `json:"token_file"`
+	}
+	if err != nil || json.Unmarshal(line, &said) != nil {
+		t.Fatalf("the server said %q: %v", line, err)
+	}
+	token, err := os.ReadFile(said.TokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(said.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stateServer{token: strings.TrimSpace(string(token)), stopped: make(chan struct{}, 10)}
+	on := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	s.way = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		completes := strings.HasSuffix(r.URL.Path, "/complete")
+		if completes && s.before {
+			s.stop(r)
+			return
+		}
+		if completes && s.after {
+			on.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+			s.stop(r)
+			return
+		}
+		on.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.way.Close)
+	return s
+}
+
+// stop holds a request until whoever sent it is gone.
+func (s *stateServer) stop(r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // until then nobody notices who leaves
+	s.stopped <- struct{}{}
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
+// proxyOn starts a proxy whose state is on a server.
+func proxyOn(t *testing.T, s *stateServer, upstream string) *proxied {
+	t.Helper()
+	p := &proxied{t: t, dir: t.TempDir(), upstream: upstream, listen: "127.0.0.1:0", server: s}
+	if err := os.WriteFile(filepath.Join(p.dir, "guard.yaml"), []byte("owner: {header: X-Api-Key}\ndefault: {lease: 1s, wait: 2s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func TestProxyKilledBetweenAnswerAndReceiptNeverCallsTheUpstreamAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before, after bool
+		status        int
+		outcome       string
+	}{
+		"before the receipt": {true, false, http.StatusConflict, "outcome_unknown"},
+		"after the receipt":  {false, true, http.StatusCreated, "replay"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up, s := newPayments(t), newStateServer(t)
+			s.before, s.after = c.before, c.after
+			p := proxyOn(t, s, up.URL)
+			sent := make(chan error, 1)
+			go func() {
+				_, _, _, err := p.post(t.Context(), "/pay", "k1", strings.NewReader("x"))
+				sent <- err
+			}()
+			<-s.stopped
+			if n := up.count("k1"); n != 1 {
+				t.Fatalf("the upstream was called %d times before the receipt", n)
+			}
+			p.killed()
+			if err := <-sent; err == nil {
+				t.Error("a call whose proxy was killed got an answer")
+			}
+			for range 2 {
+				p.wants("/pay", "k1", c.status, c.outcome)
+			}
+			if n := up.count("k1"); n != 1 {
+				t.Errorf("the upstream was called %d times", n)
+			}
+		})
+	}
+}
