@@ -34,8 +34,12 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New makes an engine without records that tells the time by c.
+// New makes an engine without records that tells the time by c, or by the
+// machine's clock if c is nil.
 func New(c clock.Clock) *Engine {
+	if c == nil {
+		c = clock.System{}
+	}
 	return &Engine{records: newRecords(), clock: c}
 }
 

@@ -31,3 +31,12 @@ func TestEngine(t *testing.T) {
 		},
 	})
 }
+
+func TestWithoutAClockItTellsTheTimeOfTheMachine(t *testing.T) {
+	t.Parallel()
+	before := time.Now().UnixMilli()
+	now, err := memory.New(nil).Share().Now(t.Context())
+	if after := time.Now().UnixMilli(); err != nil || now < before || now > after {
+		t.Fatalf("%d, %v; want %d to %d", now, err, before, after)
+	}
+}

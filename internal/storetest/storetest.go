@@ -15,6 +15,7 @@ import (
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
+	"github.com/counterfoil/counterfoil/internal/testserver"
 	"github.com/counterfoil/counterfoil/state"
 	"github.com/counterfoil/counterfoil/store"
 )
@@ -58,12 +59,14 @@ var engines = []struct {
 	{"memory", inMemory, false},
 	{"pebble", onPebble, false},
 	{"redis", onRedis, true},
+	{"postgres", onPostgres, true},
 }
 
 // Each runs test once on a fresh store of every engine, as a parallel subtest
 // of the engine's name.
 func Each(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	t.Helper()
+	testserver.KeepShared(t)
 	for _, e := range engines {
 		if e.server && testing.Short() {
 			continue

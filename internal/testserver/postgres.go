@@ -138,9 +138,14 @@ func oneValue(ctx context.Context, conn *pgx.Conn, sql string, args ...any) (str
 
 func (s *PostgresServer) connected(work func(context.Context, *pgx.Conn) error) {
 	s.t.Helper()
+	s.connectedTo(s.DSN(), work)
+}
+
+func (s *PostgresServer) connectedTo(dsn string, work func(context.Context, *pgx.Conn) error) {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.DSN())
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		s.t.Fatalf("connect to PostgreSQL on %s: %v", s.Addr(), err)
 	}

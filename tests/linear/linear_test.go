@@ -19,6 +19,7 @@ import (
 	"github.com/counterfoil/counterfoil/engine/enginetest"
 	"github.com/counterfoil/counterfoil/engine/memory"
 	"github.com/counterfoil/counterfoil/engine/pebble"
+	"github.com/counterfoil/counterfoil/engine/postgres"
 	"github.com/counterfoil/counterfoil/engine/redis"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
@@ -98,6 +99,26 @@ func redisEngine() func(t *testing.T) engine.Engine {
 	}
 }
 
+// postgresEngine gives each history an empty database on one real server of the binary.
+func postgresEngine(t *testing.T) engine.Engine {
+	t.Helper()
+	url := testserver.SharedPostgres(t, testserver.QuickPostgres).Database()
+	o := postgres.Options{Clock: clock.NewManual(start), Connections: 8, UnsafeDurability: true}
+	if err := postgres.Create(t.Context(), url, o); err != nil {
+		t.Fatal(err)
+	}
+	e, err := postgres.Open(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
 // lossy loses requests and replies, refuses, and contends.
 func lossy(rng *rand.Rand) enginetest.Failure {
 	return []enginetest.Failure{
@@ -117,6 +138,8 @@ var settings = []setting{
 	{"pebble", 1, pebbleEngine, refusing},
 	{"redis", 1, redisEngine(), lossy},
 	{"three stores on one Redis server", 3, redisEngine(), lossy},
+	{"postgres", 1, postgresEngine, lossy},
+	{"three stores on one PostgreSQL server", 3, postgresEngine, lossy},
 }
 
 // TestHistoriesAreLinearizable lets clients work on a few keys at once, some of

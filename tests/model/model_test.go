@@ -16,6 +16,7 @@ import (
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/engine/memory"
 	"github.com/counterfoil/counterfoil/engine/pebble"
+	"github.com/counterfoil/counterfoil/engine/postgres"
 	"github.com/counterfoil/counterfoil/engine/redis"
 	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/internal/entropy"
@@ -90,6 +91,30 @@ func (p *onRedis) open(c clock.Clock) (engine.Engine, error) {
 
 func (*onRedis) shared() bool { return true }
 
+// onPostgres is a real server, which forgets what was there when it is first opened.
+type onPostgres struct {
+	server *testserver.PostgresServer
+	made   bool
+}
+
+func (p *onPostgres) open(c clock.Clock) (engine.Engine, error) {
+	o := postgres.Options{Clock: c, Connections: 4, UnsafeDurability: true}
+	if !p.made {
+		p.made = true
+		p.server.Exec("DROP SCHEMA IF EXISTS counterfoil CASCADE")
+		if err := postgres.Create(context.Background(), p.server.DSN(), o); err != nil {
+			return nil, err
+		}
+	}
+	e, err := postgres.Open(context.Background(), p.server.DSN(), o)
+	if err != nil {
+		return nil, err
+	}
+	return noLineage{e}, nil
+}
+
+func (*onPostgres) shared() bool { return true }
+
 // noLineage hides the history of a server's data, of which the model knows nothing.
 type noLineage struct{ engine.Engine }
 
@@ -139,12 +164,22 @@ func TestAStoreAnswersAsThePlainModelDoes(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.Redis(t, testserver.RedisOptions{})
-		programs := 0
-		rapid.Check(t, func(r *rapid.T) {
-			if programs++; programs <= onServer || r.Failed() {
-				run(r, &onRedis{server: server}, 1)
-			}
-		})
+		checkOnServer(t, func() place { return &onRedis{server: server} })
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.Postgres(t, testserver.QuickPostgres)
+		checkOnServer(t, func() place { return &onPostgres{server: server} })
+	})
+}
+
+func checkOnServer(t *testing.T, made func() place) {
+	t.Helper()
+	programs := 0
+	rapid.Check(t, func(r *rapid.T) {
+		if programs++; programs <= onServer || r.Failed() {
+			run(r, made(), 1)
+		}
 	})
 }
 

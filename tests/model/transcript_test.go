@@ -16,14 +16,16 @@ func TestTheSameSeedGivesTheSameTranscriptOnEveryEngine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs servers")
 	}
-	server := testserver.Redis(t, testserver.RedisOptions{})
+	redis := testserver.Redis(t, testserver.RedisOptions{})
+	postgres := testserver.Postgres(t, testserver.QuickPostgres)
 	engines := []struct {
 		name string
 		made func() place
 	}{
 		{"memory", func() place { return &inMemory{} }},
 		{"pebble", func() place { return &onDisk{} }},
-		{"redis", func() place { return &onRedis{server: server} }},
+		{"redis", func() place { return &onRedis{server: redis} }},
+		{"postgres", func() place { return &onPostgres{server: postgres} }},
 	}
 	lines := 0
 	for seed := range 5 {
