@@ -100,6 +100,7 @@ var commands = []func(*app) *cobra.Command{
 	(*app).epochCommand,
 	(*app).initCommand,
 	(*app).keyCommand,
+	(*app).mcpCommand,
 	(*app).operationCommand,
 	(*app).permitCommand,
 	(*app).proxyCommand,

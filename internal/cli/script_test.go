@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"counterfoil": func() {
 		os.Exit(cli.Main(os.Args[1:], cli.Process{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
-	}})
+	}, "mcp-bank": bank})
 }
 
 func TestScripts(t *testing.T) {

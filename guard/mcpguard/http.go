@@ -1,0 +1,446 @@
+package mcpguard
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/counterfoil/counterfoil/guard/httpguard"
+)
+
+// ProxyOptions configure [Guard.Proxy].
+type ProxyOptions struct {
+	Upstream *url.URL // of the server's endpoint, http or https. Required
+	// Loopback says that the proxy listens on this machine alone: then requests must name it as their Host.
+	Loopback bool
+	// Transport calls the server; nil: that of [httpguard.NewTransport], which never sends a request twice. Another one must
+	// not send a request again by itself.
+	Transport http.RoundTripper
+}
+
+// Proxy guards a server over the streamable HTTP transport, at the same path as the server's endpoint.
+type Proxy struct {
+	guard     *Guard
+	upstream  *url.URL
+	loopback  bool
+	transport http.RoundTripper
+	pass      *httputil.ReverseProxy
+	streams   context.Context // ends with the proxy: streams that the server may send events on at any time
+	end       context.CancelFunc
+
+	mu    sync.Mutex
+	calls map[string]*sessionCall // calls in progress, by session and id
+}
+
+// Proxy makes a proxy.
+func (g *Guard) Proxy(o ProxyOptions) (*Proxy, error) {
+	u := o.Upstream
+	if u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, errors.New("mcpguard: the upstream is a URL as https://host[:port][/path], without user and fragment")
+	}
+	at := *u
+	if at.Path == "" {
+		at.Path = "/"
+	}
+	p := &Proxy{guard: g, upstream: &at, loopback: o.Loopback, transport: o.Transport, calls: map[string]*sessionCall{}}
+	if p.transport == nil {
+		p.transport = httpguard.NewTransport()
+	}
+	p.streams, p.end = context.WithCancel(context.Background())
+	p.pass = &httputil.ReverseProxy{
+		Rewrite: p.rewrite, Transport: p.transport, FlushInterval: -1, ErrorHandler: p.broken,
+		ErrorLog: slog.NewLogLogger(g.options.Log.Handler(), slog.LevelDebug),
+	}
+	return p, nil
+}
+
+// Path is where the proxy takes messages.
+func (p *Proxy) Path() string { return p.upstream.Path }
+
+// EndStreams ends the streams that have no end of their own, so that a server can shut down.
+func (p *Proxy) EndStreams() { p.end() }
+
+// ServeHTTP takes one request of a client.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if refused := p.checkOrigin(r); refused != nil {
+		writeError(w, http.StatusForbidden, refused)
+		return
+	}
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	switch {
+	case r.URL.Path != p.upstream.Path && safe:
+		p.pass.ServeHTTP(w, r) // such as the metadata by which clients find out how to authenticate
+	case r.URL.Path != p.upstream.Path:
+		writeError(w, http.StatusNotFound, refuseFrame(codeInvalidRequest, "messages are taken at "+p.upstream.Path+" alone"))
+	case r.Method == http.MethodPost:
+		p.post(w, r)
+	case r.Method == http.MethodGet:
+		p.stream(w, r)
+	case safe || r.Method == http.MethodDelete:
+		p.pass.ServeHTTP(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		writeError(w, http.StatusMethodNotAllowed, refuseFrame(codeInvalidRequest, "this method is not taken"))
+	}
+}
+
+// post takes a message of a client.
+func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" || r.Header.Get("Content-Encoding") != "" {
+		writeError(w, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want Content-Type: application/json, not compressed"))
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(p.guard.options.MaxFrame)))
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			writeError(w, http.StatusRequestEntityTooLarge, refuseFrame(codeInvalidRequest, "the message has more bytes than are taken"))
+			return
+		}
+		writeError(w, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "the body ended before its end"))
+		return
+	}
+	// From now on the connection may be silent for as long as a call takes.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	frames, batch, refused := decodeFrames(body, p.guard.options.MaxFrame)
+	if refused == nil && batch {
+		refused = p.guard.checkBatch(frames)
+	}
+	if refused == nil && !batch {
+		refused = checkHeaders(r.Header, frames[0])
+	}
+	if refused != nil {
+		writeError(w, http.StatusBadRequest, refused)
+		return
+	}
+	if !batch {
+		if refused := checkMethod(frames[0]); refused != nil {
+			status := http.StatusOK // an answer to a request
+			if refused.id == nil {
+				status = http.StatusBadRequest
+			}
+			writeError(w, status, refused)
+			return
+		}
+		if p.message(w, r, frames[0]) {
+			return
+		}
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	p.pass.ServeHTTP(w, r)
+}
+
+// message handles what is not passed on at once. It reports false if the message is to be.
+func (p *Proxy) message(w http.ResponseWriter, r *http.Request, f *frame) (handled bool) {
+	switch {
+	case f.method == methodCancelled:
+		p.cancel(r, f)
+		return false
+	case f.method != methodCall:
+		return false
+	}
+	c, refused := decodeCall(f.params)
+	if refused == nil {
+		refused = checkName(r.Header, c.tool)
+	}
+	if refused != nil {
+		refused.id = f.id
+		writeError(w, http.StatusOK, refused)
+		return true
+	}
+	if p.guard.policyOf(c.tool).ReadOnly {
+		return false
+	}
+	if err := p.guard.identify(c, r); err != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="counterfoil"`)
+		writeError(w, http.StatusUnauthorized, &rpcError{code: codeInvalidRequest, text: err.Error(), id: f.id})
+		return true
+	}
+	p.toolCall(w, r, f, c)
+	return true
+}
+
+// headers of 2026-07-28 that say once more what the body says. Whoever reads them must read the same.
+const (
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerParam   = "Mcp-Param-"
+	headerSession = "Mcp-Session-Id"
+	headerLast    = "Last-Event-Id"
+)
+
+func checkHeaders(h http.Header, f *frame) *rpcError {
+	if values := h.Values(headerMethod); len(values) > 1 || len(values) == 1 && values[0] != f.method {
+		return &rpcError{code: codeInvalidRequest, text: "the header " + headerMethod + " differs from the body", id: f.id}
+	}
+	if len(h.Values(headerSession)) > 1 {
+		return &rpcError{code: codeInvalidRequest, text: "the header " + headerSession + " is there more than once", id: f.id}
+	}
+	return nil
+}
+
+func checkName(h http.Header, tool string) *rpcError {
+	values := h.Values(headerName)
+	if len(values) == 0 {
+		return nil
+	}
+	name := values[0]
+	if coded, ok := strings.CutPrefix(name, "=?base64?"); ok && strings.HasSuffix(coded, "?=") {
+		plain, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSuffix(coded, "?="))
+		if err != nil {
+			name = ""
+		} else {
+			name = string(plain)
+		}
+	}
+	if len(values) > 1 || name != tool {
+		return refuseFrame(codeInvalidRequest, "the header "+headerName+" differs from the body")
+	}
+	return nil
+}
+
+// rewrite makes the request to the server out of that of the client.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	path, raw := r.In.URL.Path, r.In.URL.RawPath
+	r.Out.URL = &url.URL{Scheme: p.upstream.Scheme, Host: p.upstream.Host, Path: path, RawPath: raw, RawQuery: p.query(r.In)}
+	r.Out.Host = ""
+	plainAgent(r.Out.Header, r.In.Header)
+}
+
+// query is that of the configured endpoint, if it has one, else the client's.
+func (p *Proxy) query(r *http.Request) string {
+	if p.upstream.RawQuery != "" && r.URL.Path == p.upstream.Path {
+		return p.upstream.RawQuery
+	}
+	return r.URL.RawQuery
+}
+
+// plainAgent keeps a name from being made up.
+func plainAgent(out, in http.Header) {
+	if _, named := in["User-Agent"]; !named {
+		out["User-Agent"] = []string{""}
+	}
+}
+
+// broken answers where the server did not.
+func (p *Proxy) broken(w http.ResponseWriter, _ *http.Request, err error) {
+	p.guard.options.Log.Warn("the server did not answer", "error", err)
+	writeError(w, http.StatusBadGateway, refuseFrame(codeInternal, "the server did not answer"))
+}
+
+func writeError(w http.ResponseWriter, status int, e *rpcError) {
+	writeJSON(w, status, errorFrame(e))
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// sessionCall is a guarded call in progress, as others of its session see it.
+type sessionCall struct {
+	key  string          // "" without a session: nobody else can name it
+	done chan struct{}   // closed when its result is recorded, or never will be
+	stop context.Context // ends when there is nothing more to read
+	end  context.CancelCauseFunc
+
+	mu        sync.Mutex
+	delivered *answer // by another stream of the session
+	cancelled bool
+}
+
+var errDelivered = errors.New("mcpguard: the answer came on another stream")
+
+// sessionKey names a call for others of its session.
+func sessionKey(h http.Header, id jsontext.Value) string {
+	session := h.Get(headerSession)
+	if session == "" {
+		return ""
+	}
+	return idKey(id) + "\x00" + session
+}
+
+// enter makes a call known to its session. An id that is in use is refused.
+func (p *Proxy) enter(key string) (*sessionCall, bool) {
+	c := &sessionCall{key: key, done: make(chan struct{})}
+	c.stop, c.end = context.WithCancelCause(context.Background())
+	if key == "" {
+		return c, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls[key] != nil {
+		return nil, false
+	}
+	p.calls[key] = c
+	return c, true
+}
+
+func (p *Proxy) leave(c *sessionCall) {
+	close(c.done)
+	c.end(nil)
+	if c.key == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.calls, c.key)
+}
+
+func (p *Proxy) find(key string) *sessionCall {
+	if key == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls[key]
+}
+
+// cancel hears that a client wants no answer any more: few servers give one then.
+func (p *Proxy) cancel(r *http.Request, f *frame) {
+	var params struct {
+		RequestID jsontext.Value `json:"requestId"`
+	}
+	if json.Unmarshal(f.params, &params) != nil || params.RequestID == nil {
+		return
+	}
+	c := p.find(sessionKey(r.Header, params.RequestID))
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.cancelled {
+		c.cancelled = true
+		time.AfterFunc(cancelGrace, func() { c.end(errCancelled) })
+	}
+}
+
+// deliver gives a call its answer.
+func (c *sessionCall) deliver(a *answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.delivered == nil {
+		c.delivered = a
+		c.end(errDelivered)
+	}
+}
+
+func (c *sessionCall) taken() *answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.delivered
+}
+
+// stream passes the events on that the server sends at any time. One that answers a guarded call, because the client has
+// resumed a broken stream, waits until the result is recorded.
+func (p *Proxy) stream(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(p.streams, cancel)()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	resp, err := p.transport.RoundTrip(p.outgoing(ctx, r, nil))
+	if err != nil {
+		p.broken(w, r, err)
+		return
+	}
+	defer resp.Body.Close()
+	out := &clientSide{w: w, header: resp.Header, status: resp.StatusCode}
+	if !isStream(resp.Header) {
+		out.copy(resp.Body)
+		return
+	}
+	out.begin()
+	in := readEvents(resp.Body, p.guard.options.MaxFrame)
+	for {
+		ev, err := in.next()
+		if err != nil {
+			return
+		}
+		p.hear(ctx, r.Header, ev)
+		if !out.emit(ev.raw) {
+			return
+		}
+	}
+}
+
+// hear gives the answers in an event to the calls that wait for them, and waits until they are recorded.
+func (p *Proxy) hear(ctx context.Context, h http.Header, ev *event) {
+	for _, data := range ev.data {
+		a, id, ok, err := decodeAnswer(data)
+		if !ok {
+			continue
+		}
+		c := p.find(sessionKey(h, jsontext.Value(id)))
+		if c == nil {
+			continue
+		}
+		if err != nil {
+			c.end(err)
+		} else {
+			a.raw = ev.raw
+			c.deliver(a)
+		}
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// outgoing makes the request to the server.
+func (p *Proxy) outgoing(ctx context.Context, r *http.Request, body []byte) *http.Request {
+	out := r.Clone(ctx)
+	out.URL = &url.URL{Scheme: p.upstream.Scheme, Host: p.upstream.Host, Path: p.upstream.Path, RawPath: p.upstream.RawPath, RawQuery: p.query(r)}
+	out.Host, out.RequestURI, out.Close = "", "", false
+	out.Header = endToEnd(r.Header)
+	for _, name := range []string{"Accept-Encoding", "Content-Length", "Expect", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		out.Header.Del(name)
+	}
+	plainAgent(out.Header, r.Header)
+	out.Body, out.ContentLength, out.TransferEncoding, out.GetBody = http.NoBody, 0, nil, nil
+	if body != nil {
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	return out
+}
+
+// endToEnd gives the headers that are not of one connection alone (RFC 9110 7.6.1).
+func endToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, value := range h.Values("Connection") {
+		for name := range strings.SplitSeq(value, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	for name := range out {
+		if slices.Contains([]string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}, name) ||
+			strings.HasPrefix(name, "Proxy-Auth") {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func isStream(h http.Header) bool {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && media == "text/event-stream"
+}
