@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,6 +124,69 @@ func pipes(t *testing.T, g *mcpguard.Guard) (client, server *mcp.IOTransport, en
 		_ = toClient.Close()
 	}()
 	return &mcp.IOTransport{Reader: clientIn, Writer: clientOut}, &mcp.IOTransport{Reader: serverIn, Writer: serverOut}, done
+}
+
+// ways are all ways to stand before a server; every behaviour is the same on each.
+var ways = map[string]func(*rig, mcpguard.Options) *mcp.ClientSession{
+	"pipe": (*rig).overPipe,
+	"http": func(r *rig, o mcpguard.Options) *mcp.ClientSession { return r.overHTTP(o, nil) },
+	"http json": func(r *rig, o mcpguard.Options) *mcp.ClientSession {
+		return r.overHTTP(o, &mcp.StreamableHTTPOptions{JSONResponse: true})
+	},
+	"middleware": (*rig).inside,
+}
+
+// onEach runs a test on each way.
+func onEach(t *testing.T, o mcpguard.Options, test func(r *rig, s *mcp.ClientSession)) {
+	t.Helper()
+	t.Parallel()
+	for name, open := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			test(r, open(r, o))
+		})
+	}
+}
+
+// inside gives a client of the server with the guard as its middleware.
+func (r *rig) inside(o mcpguard.Options) *mcp.ClientSession {
+	r.t.Helper()
+	s := r.server()
+	s.AddReceivingMiddleware(r.guard(o).Middleware(nil))
+	client, server := mcp.NewInMemoryTransports()
+	go func() { _ = s.Run(context.Background(), server) }()
+	return r.connected(client)
+}
+
+// overHTTP gives a client of the server behind a guard over HTTP.
+func (r *rig) overHTTP(o mcpguard.Options, server *mcp.StreamableHTTPOptions) *mcp.ClientSession {
+	r.t.Helper()
+	s := r.server()
+	return r.connected(&mcp.StreamableClientTransport{Endpoint: r.proxy(o, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, server))})
+}
+
+// proxy starts a guard before a handler, and gives the URL of its endpoint.
+func (r *rig) proxy(o mcpguard.Options, upstream http.Handler) string {
+	r.t.Helper()
+	up := httptest.NewServer(upstream)
+	u, err := url.Parse(up.URL + "/mcp")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p, err := r.guard(o).Proxy(mcpguard.ProxyOptions{Upstream: u, Loopback: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	front := httptest.NewServer(p)
+	r.t.Cleanup(func() { p.EndStreams(); front.Close(); up.CloseClientConnections(); up.Close() })
+	return front.URL + "/mcp"
+}
+
+func (r *rig) connected(transport mcp.Transport) *mcp.ClientSession {
+	s := connect(r.t, transport)
+	r.t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // overPipe gives a client of the server behind a guard over stdin and stdout.
