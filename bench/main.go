@@ -36,7 +36,7 @@ func run() error {
 	seconds := flag.Float64("seconds", 2, "length of one run")
 	runs := flag.Int("runs", 5, "runs of each, alternating")
 	callers := flag.String("callers", "1,64,256,1024", "numbers of callers")
-	tables := flag.String("tables", "claims,core,permits,guarded,http,redis,postgres", "which tables to print")
+	tables := flag.String("tables", "claims,core,permits,guarded,guard,http,redis,postgres", "which tables to print")
 	large := flag.Bool("large", false, "fill the large store with 10 million records instead of one")
 	work := flag.String("work", "", "what to do as one of several processes, on the server of -on, instead of the tables")
 	on := flag.String("on", "", "URL of the server to work on")
@@ -78,6 +78,8 @@ func run() error {
 			err = comparePermits(b.runs, permitsARun, numbers)
 		case "guarded":
 			err = b.compareGuarded(numbers)
+		case "guard":
+			err = b.compareGuard()
 		case "redis":
 			err = b.compareRedis()
 		case "postgres":

@@ -162,10 +162,15 @@ func (c *call) identify() *api.Problem {
 	return nil
 }
 
+// readAhead is how many bytes of a body there is room for before they come.
+const readAhead = 16 << 10
+
 // read takes the body whole.
 func (c *call) read(w http.ResponseWriter) *api.Problem {
-	var err error
-	c.body, err = io.ReadAll(http.MaxBytesReader(w, c.request.Body, c.guard.options.MaxBody))
+	room := min(max(c.request.ContentLength, 0), readAhead) + bytes.MinRead // what is only announced takes no memory
+	into := bytes.NewBuffer(make([]byte, 0, room))
+	_, err := into.ReadFrom(http.MaxBytesReader(w, c.request.Body, c.guard.options.MaxBody))
+	c.body = into.Bytes()
 	var large *http.MaxBytesError
 	switch {
 	case err == nil:
@@ -242,21 +247,30 @@ func ParameterHash(body []byte, query string) (string, error) {
 
 // run makes the guarded call, and waits for another one of the key as long as the policy says.
 func (c *call) run() (counterfoil.Ran, error) {
-	ctx, cancel := context.WithTimeout(c.request.Context(), c.policy.Wait)
-	defer cancel()
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ran, err := counterfoil.Run(c.request.Context(), watched{c.caller, &c.lost}, c.begin, c.effect)
-		if !errors.Is(err, operation.ErrInFlight) || c.policy.Wait == 0 {
-			return ran, err
-		}
+	ran, err := c.once()
+	if c.policy.Wait == 0 || !errors.Is(err, operation.ErrInFlight) {
+		return ran, err
+	}
+	patience := time.NewTimer(c.policy.Wait)
+	defer patience.Stop()
+	for pause := 20 * time.Millisecond; errors.Is(err, operation.ErrInFlight); pause = min(2*pause, time.Second) {
 		timer := time.NewTimer(pause)
 		select {
-		case <-ctx.Done():
+		case <-timer.C:
+		case <-patience.C:
 			timer.Stop()
 			return ran, err
-		case <-timer.C:
+		case <-c.request.Context().Done():
+			timer.Stop()
+			return ran, err
 		}
+		ran, err = c.once()
 	}
+	return ran, err
+}
+
+func (c *call) once() (counterfoil.Ran, error) {
+	return counterfoil.Run(c.request.Context(), watched{c.caller, &c.lost}, c.begin, c.effect)
 }
 
 // effect calls the handler. It no longer depends on the client: what has begun is finished and recorded.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/counterfoil/counterfoil/api"
@@ -48,8 +49,25 @@ func NewProxy(o ProxyOptions) (http.Handler, error) {
 		ModifyResponse: o.modify,
 		ErrorHandler:   o.failed,
 		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		BufferPool:     new(buffers),
 	}, nil
 }
+
+// buffers are used again from one answer to the next.
+type buffers struct{ sync.Pool }
+
+const bufferSize = 32 << 10
+
+// Get gives a buffer.
+func (b *buffers) Get() []byte {
+	if p, ok := b.Pool.Get().(*[bufferSize]byte); ok {
+		return p[:]
+	}
+	return new([bufferSize]byte)[:]
+}
+
+// Put takes a buffer back.
+func (b *buffers) Put(p []byte) { b.Pool.Put((*[bufferSize]byte)(p)) }
 
 func rewrite(r *httputil.ProxyRequest, to *url.URL) {
 	r.SetURL(to)
