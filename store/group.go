@@ -23,7 +23,7 @@ type scope struct {
 	queue   []*request
 	workers int
 
-	alone int // groups to be cut without waiting; of the one worker of a shared engine
+	alone atomic.Int32 // groups to be cut without waiting
 
 	mu       sync.Mutex // guards the fields below
 	mark     int64      // the last time that was decided on, ms
@@ -204,33 +204,34 @@ func (s *Store) drain(sc *scope) {
 		if group == nil {
 			return
 		}
-		if s.guarantee.Shared {
-			s.gather(sc, len(group))
-		}
+		s.gather(sc, len(group))
 	}
 }
 
 // gather waits a moment for the callers who were just answered, while they come
-// back with their next batches: over a network one larger group costs less than
-// two. It is for speed only, and left for a while where few come back.
+// back with their next batches: one larger group costs less than two. It is for
+// speed only, and left for a while where few come back.
 func (s *Store) gather(sc *scope, answered int) {
 	waiting := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(sc.queue)
 	}
-	before := waiting()
-	if sc.alone > 0 || answered < gatherFrom {
-		sc.alone = max(sc.alone-1, 0)
+	switch {
+	case answered < gatherFrom:
+		return
+	case sc.alone.Load() > 0:
+		sc.alone.Add(-1)
 		return
 	}
+	before := waiting()
 	now := before
 	for turns := 0; turns < gatherTurns && now < min(before+answered, groupBatches); turns++ {
 		runtime.Gosched() // the shortest timer is longer
 		now = waiting()
 	}
 	if now-before < answered/4 {
-		sc.alone = gatherPause
+		sc.alone.Store(gatherPause)
 	}
 }
 
