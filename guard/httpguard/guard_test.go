@@ -16,6 +16,7 @@ import (
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/guard/httpguard"
 	"github.com/counterfoil/counterfoil/internal/storetest"
+	"github.com/counterfoil/counterfoil/operation"
 )
 
 func TestSameRequestIsPerformedOnceAndReplayed(t *testing.T) {
@@ -330,6 +331,8 @@ func TestStoreThatFailsNeverCallsTheHandler(t *testing.T) {
 		{counterfoil.ErrFull, 503, "store_full"},
 		{counterfoil.ErrOwnerFull, 429, "owner_quota"},
 		{counterfoil.ErrRecovering, 503, "recovering"},
+		{operation.ErrKeyExpired, 410, "key_expired"},
+		{&operation.NotRetainedError{}, 410, "receipt_not_retained"},
 		{errors.New("what nobody foresaw"), 500, "internal"},
 	} {
 		r := inMemory(t, httpguard.Options{}, paid)
@@ -480,4 +483,58 @@ func TestRequestThatNoRouteMatchesIsRefusedIfTheOptionsSaySo(t *testing.T) {
 	if _, err := httpguard.New(httpguard.Options{RefuseUnmatched: true, Identify: httpguard.Bearer(), As: func(string) counterfoil.Caller { return nil }}); err == nil {
 		t.Error("everything is refused")
 	}
+}
+
+func TestFirstOfSeveralFaultsIsAnswered(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t, httpguard.Options{MaxBody: 3, Default: httpguard.Policy{Fingerprint: &httpguard.Fingerprint{JSON: true}, Spend: []counterfoil.Entry{{Budget: "none", Amount: 1}}}}, paid)
+	faults := func(key, body, secret string) *http.Request {
+		req := request(key, body)
+		req.Header.Set("X-Api-Key", secret)
+		return req
+	}
+	r.problem(r.send(faults("not, a key", "4444", "")), 413, "too_large", 0)
+	r.problem(r.send(faults("not, a key", "{", "")), 401, "unauthenticated", 0)
+	r.problem(r.send(faults("not, a key", "{", "ann")), 400, "malformed", 0)
+	r.problem(r.send(faults("k1", "{", "ann")), 400, "malformed", 0)
+	r.problem(r.send(faults("k1", "{}", "ann")), 404, "budget_unknown", 0)
+}
+
+func TestSecretsAreNoPartOfWhatMakesARequestTheSame(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t, httpguard.Options{}, paid)
+	r.want(r.post("k1", "a", "Authorization", "Bearer one", "Cookie", "session=1", "X-Trace", "1"), 201, "execute", 1)
+	r.want(r.post("k1", "a", "Authorization", "Bearer two", "Cookie", "session=2", "X-Trace", "2"), 201, "replay", 1)
+}
+
+func TestKeyComesFromTheHeaderThatTheOptionsName(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t, httpguard.Options{KeyHeader: "x-request-key"}, paid)
+	r.problem(r.post("k1", "a"), 400, "malformed", 0)
+	r.want(r.post("k1", "a", "X-Request-Key", "k2"), 201, "execute", 1)
+	r.want(r.post("k3", "a", "X-Request-Key", "k2"), 201, "replay", 1)
+}
+
+func TestKeyIsRefusedAfterItsReceiptHasExpired(t *testing.T) {
+	each(t, httpguard.Options{}, paid, func(r *rig) {
+		r.want(r.post("k1", "a"), 201, "execute", 1)
+		r.Clock.Advance(25 * time.Hour)
+		r.problem(r.post("k1", "a"), 410, "key_expired", 1)
+	})
+}
+
+func TestInFlightRequestSaysWhenToAskAgain(t *testing.T) {
+	each(t, httpguard.Options{}, nil, func(r *rig) {
+		r.handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			r.calls.Add(1)
+			again := r.post("k1", "a")
+			r.problem(again, 409, "in_flight", 1)
+			if again.Header.Get("Retry-After") == "" {
+				r.t.Error("no Retry-After")
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		r.guarded = r.guard(httpguard.Options{}).Handler(r.handler)
+		r.want(r.post("k1", "a"), 201, "execute", 1)
+	})
 }

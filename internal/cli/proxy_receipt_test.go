@@ -137,3 +137,24 @@ func TestProxyKilledBetweenAnswerAndReceiptNeverCallsTheUpstreamAgain(t *testing
 		})
 	}
 }
+
+func TestProxyReplaysALargeAnswerIfTheLimitOfReceiptsIsRaised(t *testing.T) {
+	t.Parallel()
+	large := make([]byte, 5<<20)
+	for i := range large {
+		large[i] = byte(i * 7)
+	}
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) }))
+	t.Cleanup(up.Close)
+	p := startProxy(t, up.URL)
+	p.wants("/pay", "small-limit", http.StatusOK, "execute")
+	p.wants("/pay", "small-limit", http.StatusGone, "receipt_not_retained")
+	p.more = []string{"--max-receipt", "8MiB"}
+	p.killed()
+	p.wants("/pay", "k1", http.StatusOK, "execute")
+	p.killed()
+	status, header, text, err := p.post(t.Context(), "/pay", "k1", strings.NewReader("x"))
+	if err != nil || status != http.StatusOK || header.Get("Counterfoil-Outcome") != "replay" || text != string(large) {
+		t.Errorf("the replay is %d %s of %d bytes: %v", status, header.Get("Counterfoil-Outcome"), len(text), err)
+	}
+}

@@ -66,6 +66,7 @@ type proxied struct {
 	upstream string
 	listen   string
 	server   *stateServer // that has the state; nil: the proxy itself
+	more     []string     // arguments
 	cmd      *exec.Cmd
 }
 
@@ -101,7 +102,7 @@ func (p *proxied) start() {
 		state = []string{"--server", p.server.way.URL}
 	}
 	p.cmd = p.command(append([]string{"proxy", "--json", "--log-level", "error", "--upstream", p.upstream,
-		"--config", filepath.Join(p.dir, "guard.yaml"), "--listen", p.listen}, state...)...)
+		"--config", filepath.Join(p.dir, "guard.yaml"), "--listen", p.listen}, append(state, p.more...)...)...)
 	if p.server != nil {
 		p.cmd.Env = append(p.cmd.Env, "COUNTERFOIL_TOKEN="+p.server.token)
 	}
