@@ -12,6 +12,7 @@ import (
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/internal/entropy"
 	"github.com/counterfoil/counterfoil/internal/ids"
+	"github.com/counterfoil/counterfoil/permit"
 )
 
 // holdTime is how long a hold lasts that nothing claims: from then on a claim keeps it, and a guard that died between the
@@ -68,10 +69,17 @@ func (h *holder) Begin(ctx context.Context, p counterfoil.BeginParams) (counterf
 	}
 }
 
-// noHold reports whether a claim failed for nothing but its hold.
+// noHold reports whether a claim failed for nothing but its hold. A server may say so as of a permit's hold, but the permit
+// of a call that is held for carries none.
 func noHold(err error) bool {
-	return errors.Is(err, budget.ErrHoldUnknown) || errors.Is(err, budget.ErrHoldExpired) ||
-		errors.Is(err, budget.ErrHoldSettled) || errors.Is(err, budget.ErrHoldFenced)
+	for _, gone := range []error{
+		budget.ErrHoldUnknown, budget.ErrHoldExpired, budget.ErrHoldSettled, budget.ErrHoldFenced, permit.ErrHoldSettled, permit.ErrHoldExpired,
+	} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // request names the hold of a call.

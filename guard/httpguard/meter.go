@@ -138,9 +138,9 @@ func (list meters) usage() Usage {
 	return ""
 }
 
-// reads reports whether a meter looks into the body of the request.
+// reads reports whether a meter needs the body of the request.
 func (list meters) reads() bool {
-	return slices.ContainsFunc(list, func(m Meter) bool { return m.Request != "" || len(m.Hold.Fields) > 0 || m.Usage == OpenAI })
+	return slices.ContainsFunc(list, func(m Meter) bool { return m.Request != "" || len(m.Hold.Fields) > 0 })
 }
 
 // amounts are what the meters of a call take: exactly that which is known before it, and at most the estimates.
@@ -150,14 +150,12 @@ type amounts struct {
 }
 
 // before gives what a call takes, as far as its request tells.
-func (list meters) before(body []byte) (a amounts, refused *api.Problem) {
-	if len(list) == 0 {
-		return a, nil
-	}
+func (list meters) before(media string, body []byte) (a amounts, refused *api.Problem) {
 	var doc any
-	if list.reads() {
+	if list.reads() || list.usage() == OpenAI {
 		var err error
-		if doc, err = decode(body); err != nil {
+		doc, err = decode(body)
+		if err != nil && (list.reads() || media == "application/json") { // else it asks for no stream: files to be transcribed, say
 			return a, api.NewProblem(api.Malformed, "the cost of the request cannot be told from its body: "+err.Error())
 		}
 	}

@@ -370,7 +370,9 @@ func TestChatStreamThatWouldNotTellItsUsageIsRefused(t *testing.T) {
 		t.Errorf("the problem points to %q", p.Pointer)
 	}
 	r.want(r.post("k1", `{"messages":[],"stream":true,"stream_options":{"include_usage":true}}`, "Answer", `{"usage":{"total_tokens":1}}`), 200, "execute", 1)
-	r.want(r.post("k2", `{"input":"","stream":true}`, "Answer", `{"usage":{"total_tokens":1}}`), 200, "execute", 2)
+	r.problem(r.post("k2", `{"stream":true,"stream":false}`), 400, "malformed", 1)
+	r.want(r.post("k3", "a file", "Content-Type", "multipart/form-data; boundary=x", "Answer", `{"usage":{"total_tokens":1}}`), 200, "execute", 2)
+	r.want(r.post("k2", `{"input":"","stream":true}`, "Answer", `{"usage":{"total_tokens":1}}`), 200, "execute", 3)
 }
 
 func TestWhatCannotBeMeteredIsRefusedAtStart(t *testing.T) {

@@ -158,3 +158,49 @@ func TestProxyReplaysALargeAnswerIfTheLimitOfReceiptsIsRaised(t *testing.T) {
 		t.Errorf("the replay is %d %s of %d bytes: %v", status, header.Get("Counterfoil-Outcome"), len(text), err)
 	}
 }
+
+func TestProxyMetersOnAServer(t *testing.T) {
+	t.Parallel()
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refuse" {
+			w.Header().Set("X-No-Effect", "true")
+		}
+		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}}`)
+	}))
+	t.Cleanup(up.Close)
+	s := newStateServer(t)
+	p := &proxied{t: t, dir: t.TempDir(), upstream: up.URL, listen: "127.0.0.1:0", server: s}
+	text := `
+owner: {header: X-Api-Key}
+release_header: X-No-Effect
+show_figures: true
+default: {lease: 1s, wait: 2s, meter: [{budget: acme, usage: openai, hold: {base: 20}}]}
+`
+	if err := os.WriteFile(filepath.Join(p.dir, "guard.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	t.Cleanup(p.kill)
+	on := func(args ...string) string {
+		t.Helper()
+		cmd := p.command(append(args, "--server", s.way.URL)...)
+		cmd.Env = append(cmd.Env, "COUNTERFOIL_TOKEN="+s.token)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	p.wants("/chat", "k1", http.StatusNotFound, "budget_unknown")
+	on("budget", "set", "acme", "--unit", "token", "--limit", "32")
+	p.wants("/refuse", "k1", http.StatusOK, "not_performed")
+	p.wants("/refuse", "k1", http.StatusOK, "not_performed")
+	p.wants("/chat", "k1", http.StatusOK, "execute")
+	p.wants("/chat", "k2", http.StatusOK, "execute")
+	p.wants("/chat", "k2", http.StatusOK, "replay")
+	p.wants("/chat", "k3", http.StatusPaymentRequired, "budget_exceeded")
+	p.wants("/chat", "k1", http.StatusOK, "replay")
+	if shown := on("budget", "show", "acme", "--json"); !strings.Contains(shown, `"spent":24`) || !strings.Contains(shown, `"held":0`) {
+		t.Errorf("the budget stands at %s", shown)
+	}
+}
