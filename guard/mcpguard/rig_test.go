@@ -170,7 +170,14 @@ func (r *rig) overHTTP(o mcpguard.Options, server *mcp.StreamableHTTPOptions) *m
 func (r *rig) proxy(o mcpguard.Options, upstream http.Handler) string {
 	r.t.Helper()
 	up := httptest.NewServer(upstream)
-	u, err := url.Parse(up.URL + "/mcp")
+	r.t.Cleanup(func() { up.CloseClientConnections(); up.Close() })
+	return r.proxyTo(o, up.URL)
+}
+
+// proxyTo starts a guard before a server at a URL.
+func (r *rig) proxyTo(o mcpguard.Options, upstream string) string {
+	r.t.Helper()
+	u, err := url.Parse(upstream + "/mcp")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -179,8 +186,16 @@ func (r *rig) proxy(o mcpguard.Options, upstream http.Handler) string {
 		r.t.Fatal(err)
 	}
 	front := httptest.NewServer(p)
-	r.t.Cleanup(func() { p.EndStreams(); front.Close(); up.CloseClientConnections(); up.Close() })
+	r.t.Cleanup(func() { p.EndStreams(); front.CloseClientConnections(); front.Close() })
 	return front.URL + "/mcp"
+}
+
+// closedAddress gives the URL of nobody.
+func closedAddress(t *testing.T) string {
+	t.Helper()
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	nobody.Close()
+	return nobody.URL
 }
 
 func (r *rig) connected(transport mcp.Transport) *mcp.ClientSession {
