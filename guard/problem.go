@@ -28,6 +28,7 @@ var meanings = []struct {
 	{counterfoil.ErrCorrupt, api.RecordCorrupt, "a record of this key is damaged; nothing was called"},
 	{counterfoil.ErrUnavailable, api.StoreUnavailable, "nothing was called"},
 	{counterfoil.ErrRecovering, api.Recovering, "nothing was called"},
+	{counterfoil.ErrInvalid, api.Invalid, "a value of the call is never accepted; nothing was called"},
 	{counterfoil.ErrStale, api.Stale, "the claim came too late; nothing was called"},
 	{counterfoil.ErrFull, api.StoreFull, "nothing was called"},
 	{counterfoil.ErrOwnerFull, api.OwnerQuota, "nothing was called"},

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -78,6 +79,8 @@ func (g *Guard) keyOf(c *toolCall, p *Policy) (string, *Refusal) {
 		take(&key, other)
 	}
 	switch {
+	case len(key) > 256 || strings.ContainsFunc(key, unicode.IsControl):
+		return "", invalid("a key has at most 256 bytes, and no control characters")
 	case key != "":
 		return key, nil
 	case p.Keys == Derived:

@@ -32,6 +32,7 @@ type Refusal struct {
 	RetryAfter int64           `json:"retry_after_seconds,omitzero"`
 	Operation  string          `json:"operation_id,omitzero"` // that an operator has to resolve
 	Approval   string          `json:"approval_id,omitzero"`
+	Field      string          `json:"field,omitzero"` // of a permit that is bound to another call
 	Budgets    []RefusedBudget `json:"budgets,omitzero"`
 
 	text string // what a model reads
@@ -61,7 +62,7 @@ var advice = map[api.Code]string{
 	api.OwnerQuota:         "Too many calls are remembered for this agent. Try again later.",
 	api.CommitUnknown:      "The store did not say whether the call was accepted; the tool was not called. Send exactly the same call again, with the same key.",
 	api.Stale:              "The call took too long to be accepted; the tool was not called. Send exactly the same call again.",
-	api.PermitReplayed:     "The permit of this call was used before. The tool was not called.",
+	api.PermitReplayed:     "The permit of this call, or its approval, was used before. The tool was not called.",
 	api.PermitExpired:      "The permit of this call has expired. The tool was not called.",
 	ApprovalPending:        "A person has to approve this very call. The tool was not called. Send exactly the same call again later.",
 	ApprovalDenied:         "A person has denied this call. The tool was not called. Do not send it again.",
@@ -73,10 +74,10 @@ var advice = map[api.Code]string{
 // refusalOf says what a refusal of the Caller means to a model.
 func refusalOf(err error, now time.Time) *Refusal {
 	p := guard.Problem(err, now)
-	r := &Refusal{Code: p.Code, Retryable: p.Retryable, RetryAfter: int64(math.Ceil(p.RetryAfter.Seconds())), text: p.Detail}
+	r := &Refusal{Code: p.Code, Retryable: p.Retryable, RetryAfter: int64(math.Ceil(p.RetryAfter.Seconds())), Field: p.Field}
 	if advice[p.Code] == "" {
 		row, _ := p.Code.Info()
-		r.text = row.Title + ". " + row.Do + " The tool was not called."
+		r.text = strings.TrimSuffix(row.Title+": "+p.Detail, ": ") + ". " + row.Do + " The tool was not called."
 	}
 	var exceeded *budget.ExceededError
 	if p.Code == api.BudgetExceeded && errors.As(err, &exceeded) {

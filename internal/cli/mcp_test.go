@@ -1,12 +1,15 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -183,4 +186,167 @@ func TestGuardPassesStderrAndSignalsOn(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint("exit status ", 128+int(syscall.SIGTERM))) {
 		t.Errorf("the guard ended with %v, want what shells say of a command that SIGTERM ended", err)
 	}
+}
+
+// listening is a guard over HTTP that runs as a process of its own.
+type listening struct {
+	*guardedBank
+	cmd *exec.Cmd
+	url string
+}
+
+// listen starts a guard over HTTP before a server of the test's own.
+func (b *guardedBank) listen(upstream string, args ...string) *listening {
+	b.t.Helper()
+	cmd := b.command(append([]string{
+		"mcp", "--json", "--log-level", "error", "--config", filepath.Join(b.dir, "guard.yaml"), "--run", "r1",
+		"--upstream", upstream, "--listen", "127.0.0.1:0",
+	}, args...)...)
+	cmd.Env = append(cmd.Env, b.env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var said struct{ Address string }
+	if err != nil || json.Unmarshal(line, &said) != nil {
+		b.t.Fatalf("the guard said %q: %v", line, err)
+	}
+	return &listening{b, cmd, said.Address}
+}
+
+func (l *listening) connect() *mcp.ClientSession {
+	l.t.Helper()
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).
+		Connect(l.t.Context(), &mcp.StreamableClientTransport{Endpoint: l.url, MaxRetries: -1}, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *guardedBank) bankOverHTTP() string {
+	s := bankServer(b.up.URL)
+	h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+	b.t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	return h.URL + "/mcp"
+}
+
+func TestKilledGuardOverHTTPNeverCallsTheToolAgain(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, bankOptions)
+	bank, data := b.bankOverHTTP(), filepath.Join(b.dir, "data")
+	l := b.listen(bank, "--data", data)
+	s := l.connect()
+	b.wants(say(t, s, orderTool("pay", "o1")), `"call":1`, "o1", 1)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.CallTool(t.Context(), orderTool("slow", "o2"))
+		ended <- err
+	}()
+	<-b.up.begun
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.cmd.Wait()
+	if err := <-ended; err == nil {
+		t.Error("a call whose guard was killed got an answer")
+	}
+
+	l = b.listen(bank, "--data", data)
+	s = l.connect()
+	b.wants(say(t, s, orderTool("pay", "o1")), "was made before", "o1", 1)
+	b.wants(say(t, s, orderTool("slow", "o2")), "Refused (outcome_unknown)", "o2", 1)
+	b.wants(say(t, s, orderTool("pay", "o3")), `"call":1`, "o3", 1)
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.cmd.Wait(); err != nil {
+		t.Errorf("the guard ended with %v", err)
+	}
+}
+
+func TestOptionsOfMCPThatCannotWorkAreToldBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, "server: bank\nowner: {header: X-Api-Key}\n")
+	config := filepath.Join(b.dir, "guard.yaml")
+	data := filepath.Join(b.dir, "data")
+	for says, args := range map[string][]string{
+		"mcp needs --config FILE":             {"--data", data, "--", "mcp-bank"},
+		"either -- COMMAND":                   {"--data", data, "--config", config},
+		"or --upstream URL":                   {"--data", data, "--config", config, "--upstream", "http://x/", "--", "mcp-bank"},
+		"nothing but the file says who calls": {"--data", data, "--config", config, "--", "mcp-bank"},
+		"the upstream is a URL":               {"--data", data, "--config", config, "--upstream", "ftp://x/", "--listen", "127.0.0.1:0"},
+		"--owner has no meaning":              {"--data", data, "--config", config, "--upstream", "http://x/", "--owner", "ann"},
+		"give either --server, or --data":     {"--data", data, "--server", "http://x", "--config", config, "--upstream", "http://x/"},
+		"needs the token of an admin":         {"--server", "http://x", "--config", config, "--upstream", "http://x/"},
+	} {
+		out, err := b.command(append([]string{"mcp"}, args...)...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), says) {
+			t.Errorf("%v: %v: %s; want exit code 2 and %q", args, err, out, says)
+		}
+	}
+}
+
+func TestGuardsShareTheStateOfAServer(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, bankOptions)
+	address, token := b.serve()
+	b.env = append(b.env, "COUNTERFOIL_TOKEN="+token)
+	bank := b.bankOverHTTP()
+	first, second := b.listen(bank, "--server", address).connect(), b.listen(bank, "--server", address).connect()
+	ended := make(chan string, 1)
+	go func() {
+		r, err := first.CallTool(t.Context(), orderTool("slow", "o1"))
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- said(t, r, nil)
+	}()
+	<-b.up.begun
+	waiting := make(chan string, 1)
+	go func() {
+		r, err := second.CallTool(t.Context(), orderTool("slow", "o1"))
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- said(t, r, nil)
+	}()
+	b.wants(say(t, second, orderTool("pay", "o2")), `"call":1`, "o2", 1)
+	b.up.gone <- struct{}{}
+	b.wants(<-ended, `"call":1`, "o1", 1)
+	b.wants(<-waiting, "was made before", "o1", 1)
+	b.wants(say(t, first, orderTool("pay", "o2")), "was made before", "o2", 1)
+}
+
+// serve starts a server on the data directory.
+func (b *guardedBank) serve() (address, token string) {
+	b.t.Helper()
+	data := filepath.Join(b.dir, "data")
+	cmd := b.command("serve", "--json", "--log-level", "error", "--data", data, "--listen", "127.0.0.1:0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var said struct{ Address string }
+	if err != nil || json.Unmarshal(line, &said) != nil {
+		b.t.Fatalf("the server said %q: %v", line, err)
+	}
+	secret, err := os.ReadFile(filepath.Join(data, "admin.token"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return said.Address, strings.TrimSpace(string(secret))
 }
