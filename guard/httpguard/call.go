@@ -189,7 +189,7 @@ func (c *call) meter() *api.Problem {
 		return nil
 	}
 	var p *api.Problem
-	if c.cost, p = meters(c.policy.Meters).before(essence(c.request.Header["Content-Type"]), c.body); p != nil {
+	if c.cost, p = meters(c.policy.Meters).before(essence(c.request.Header["Content-Type"]), c.body, c.policy.RecordFinal); p != nil {
 		return p
 	}
 	var err error

@@ -150,16 +150,16 @@ type amounts struct {
 }
 
 // before gives what a call takes, as far as its request tells.
-func (list meters) before(media string, body []byte) (a amounts, refused *api.Problem) {
+func (list meters) before(media string, body []byte, streams bool) (a amounts, refused *api.Problem) {
 	var doc any
-	if list.reads() || list.usage() == OpenAI {
+	if list.reads() || list.usage() != "" {
 		var err error
 		doc, err = decode(body)
 		if err != nil && (list.reads() || media == "application/json") { // else it asks for no stream: files to be transcribed, say
 			return a, api.NewProblem(api.Malformed, "the cost of the request cannot be told from its body: "+err.Error())
 		}
 	}
-	if p := list.streamsUsage(doc); p != nil {
+	if p := list.stream(doc, streams); p != nil {
 		return a, p
 	}
 	for i := range list {
@@ -185,12 +185,15 @@ func (list meters) before(media string, body []byte) (a amounts, refused *api.Pr
 	return a, nil
 }
 
-// streamsUsage refuses what would be answered by a stream that does not tell its usage.
-func (list meters) streamsUsage(doc any) *api.Problem {
-	if list.usage() != OpenAI || !truth(doc, "/stream") {
+// stream refuses a request for a stream that the route does not record, or that does not tell its usage.
+func (list meters) stream(doc any, streams bool) *api.Problem {
+	if list.usage() == "" || !truth(doc, "/stream") {
 		return nil
 	}
-	if _, chat := at(doc, "/messages"); chat && !truth(doc, "/stream_options/include_usage") {
+	if !streams {
+		return unmetered("the route cannot be answered by a stream of events", "/stream")
+	}
+	if _, chat := at(doc, "/messages"); list.usage() == OpenAI && chat && !truth(doc, "/stream_options/include_usage") {
 		return unmetered("the route is metered: a stream must tell its usage, so set it to true", "/stream_options/include_usage")
 	}
 	return nil

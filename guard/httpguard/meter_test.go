@@ -375,6 +375,16 @@ func TestChatStreamThatWouldNotTellItsUsageIsRefused(t *testing.T) {
 	r.want(r.post("k2", `{"input":"","stream":true}`, "Answer", `{"usage":{"total_tokens":1}}`), 200, "execute", 3)
 }
 
+func TestStreamIsRefusedBeforeTheCallIfTheRouteDoesNotRecordIt(t *testing.T) {
+	t.Parallel()
+	for _, form := range []httpguard.Usage{httpguard.OpenAI, httpguard.Anthropic} {
+		r := inMemory(t, metered(httpguard.Meter{Budget: "acme", Usage: form, Hold: httpguard.Estimate{Base: 10}}), echo)
+		r.define("acme", 100)
+		r.problem(r.post("k1", `{"messages":[],"stream":true,"stream_options":{"include_usage":true}}`), 400, "invalid", 0)
+		r.want(r.post("k1", `{"messages":[],"stream":false}`), 200, "execute", 1)
+	}
+}
+
 func TestWhatCannotBeMeteredIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	hold := httpguard.Estimate{Base: 1}
