@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/operation"
 	"github.com/counterfoil/counterfoil/permit"
@@ -23,6 +24,10 @@ type Caller interface {
 	Check(context.Context, CheckParams) (Checked, error)
 	// Consume uses a permit up without an operation. Exactly one caller ever gets the result of a permit.
 	Consume(context.Context, ConsumeParams) (Consumed, error)
+
+	// RequestApproval asks that an operator approves one exact call, and tells where that request stands. The same call of
+	// the same owner again is the same request. Granted, it comes with a permit for that call, to be used in Begin.
+	RequestApproval(context.Context, ApprovalParams) (Approval, error)
 
 	// Hold reserves amounts in budgets.
 	Hold(context.Context, HoldParams) (Held, error)
@@ -113,6 +118,25 @@ type Consumed struct {
 	HoldID   string // "" without a hold
 	Token    Token  // settles the hold
 	Repeated bool   // this same token had consumed it before
+}
+
+// ApprovalParams asks for the approval of a call.
+type ApprovalParams struct {
+	Call      permit.Expected // the exact call; every field must be given
+	Arguments []byte          // JSON, whose hash is Call.ParameterHash: what the operator is shown; at most 64 KiB
+	TTL       time.Duration   // how long it waits for a decision: whole seconds, 1 min to 24 h; 0: 1 h
+}
+
+// Approval is where a request for an approval stands.
+type Approval struct {
+	ID    string
+	State approval.State // Pending, Granted or Denied
+	// Permit is that of a granted one: the wire form, for Begin.
+	Permit []byte
+	// ExpiresAt is until when it can be decided, its permit can be used, or it stays denied.
+	ExpiresAt time.Time
+	Note      string // what the operator said
+	Fresh     bool   // it was not asked for before, or what was is over
 }
 
 // HoldParams asks for a hold. The same RequestID and entries again give the same hold.

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/counter"
@@ -52,6 +53,7 @@ type Counterfoil struct {
 	Challenges *challenge.Challenges
 	Budgets    *budget.Budgets
 	Counters   *counter.Counters
+	Approvals  *approval.Approvals
 
 	store *store.Store
 	log   *slog.Logger
@@ -73,8 +75,8 @@ func New(s *store.Store, keys permit.Keyring, o Options) (*Counterfoil, error) {
 	return &Counterfoil{
 		Permits: permit.New(s, keys, o.Permits), Operations: operations,
 		Challenges: challenge.New(s, o.Challenges), Budgets: budget.New(s, o.Budgets),
-		Counters: counter.New(s, o.Counters),
-		store:    s, log: o.Log,
+		Counters: counter.New(s, o.Counters), Approvals: approval.New(s),
+		store: s, log: o.Log,
 	}, nil
 }
 

@@ -65,6 +65,12 @@ var Routes = []Route{
 	{Method: "POST", Path: "/v1/holds/{id}/void", Roles: []Role{Spend}},
 	{Method: "POST", Path: "/v1/holds/{id}/extend", Roles: []Role{Spend}},
 
+	{Method: "POST", Path: "/v1/approvals", Roles: []Role{Operate}, Note: "Its owner alone gets the permit."},
+	{Method: "GET", Path: "/v1/approvals", Roles: []Role{Resolve}, Note: "Other owners' requests show to observe only."},
+	{Method: "GET", Path: "/v1/approvals/{id}", Roles: []Role{Resolve}, Note: "Another owner's request shows to observe only."},
+	{Method: "POST", Path: "/v1/approvals/{id}/grant", Roles: []Role{Resolve}, Note: "Another owner's request also needs observe."},
+	{Method: "POST", Path: "/v1/approvals/{id}/deny", Roles: []Role{Resolve}, Note: "Another owner's request also needs observe."},
+
 	{Method: "POST", Path: "/v1/tokens", Roles: []Role{Admin}},
 	{Method: "GET", Path: "/v1/tokens", Roles: []Role{Admin}},
 	{Method: "DELETE", Path: "/v1/tokens/{name}", Roles: []Role{Admin}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/operation"
@@ -47,6 +48,7 @@ const (
 	aboutHold
 	aboutScope
 	aboutToken
+	aboutApproval
 )
 
 // settles are the refusals that come from the step itself, which recognises a repetition before it looks at anything else:
@@ -119,7 +121,7 @@ func (a about) named(code api.Code) error {
 	case api.NotFound:
 		return map[about]error{
 			aboutOperation: operation.ErrNotFound, aboutSpend: budget.ErrSpendUnknown, aboutHold: budget.ErrHoldUnknown, aboutScope: state.ErrNoScope,
-			aboutToken: access.ErrNotFound, aboutClaim: state.ErrNoScope, aboutClaimByHold: budget.ErrHoldUnknown, aboutClaimByPermit: budget.ErrHoldUnknown,
+			aboutToken: access.ErrNotFound, aboutApproval: approval.ErrNotFound, aboutClaim: state.ErrNoScope, aboutClaimByHold: budget.ErrHoldUnknown, aboutClaimByPermit: budget.ErrHoldUnknown,
 		}[a]
 	case api.NotHolder:
 		if a == aboutHold {
@@ -183,6 +185,8 @@ func (a about) invalid() error {
 		return budget.ErrInvalid
 	case aboutToken:
 		return fmt.Errorf("%w: %w", access.ErrInvalid, state.ErrInvalid)
+	case aboutApproval:
+		return approval.ErrInvalid
 	}
 	return state.ErrInvalid
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/internal/canonical"
@@ -73,6 +74,11 @@ var meanings = []struct {
 	{budget.ErrNotHolder, api.NotHolder, "the token is not the hold's"},
 	{budget.ErrWindowClosed, api.Stale, "a window that the hold belongs to is closed: capture or void it"},
 	{budget.ErrInvalid, api.Invalid, ""},
+
+	{approval.ErrNotFound, api.NotFound, "there is no such request for an approval"},
+	{approval.ErrDecided, api.NotPending, "somebody has decided it otherwise"},
+	{approval.ErrExpired, api.NotPending, "its time is over; the call must be asked for anew"},
+	{approval.ErrInvalid, api.Invalid, ""},
 
 	{keyring.ErrUnknown, api.CommitUnknown, "nobody knows whether the change of keys was kept; list the keys"},
 	{keyring.ErrInvalid, api.Invalid, ""},

@@ -49,7 +49,7 @@ func (s *Server) Routes() []Route { return slices.Clone(s.routes) }
 
 // addRoutes builds the table and what derives from it.
 func (s *Server) addRoutes() error {
-	s.routes = slices.Concat(s.permitRoutes(), s.operationRoutes(), s.challengeRoutes(), s.budgetRoutes(), s.holdRoutes(), s.adminRoutes(), s.serverRoutes())
+	s.routes = slices.Concat(s.permitRoutes(), s.operationRoutes(), s.challengeRoutes(), s.budgetRoutes(), s.holdRoutes(), s.approvalRoutes(), s.adminRoutes(), s.serverRoutes())
 	if err := addRoles(s.routes); err != nil {
 		return err
 	}

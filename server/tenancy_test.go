@@ -20,12 +20,15 @@ func (r *rig) things(t *testing.T) map[string]string {
 	r.want(t, 201, "POST", "/v1/holds", `{"request_id":"h","entries":[{"budget":"money","amount":1}],"ttl_seconds":600}`, &held)
 	var issued api.IssueAnswer
 	r.want(t, 201, "POST", "/v1/challenges", `{"job_id":"`+job+`"}`, &issued)
+	var asked api.ApprovalAnswer
+	r.want(t, 201, "POST", "/v1/approvals", `{`+call+`,"arguments":{"to":"bob"}}`, &asked)
 	r.token(t, access.Grant{Name: "theirs", Roles: []access.Role{access.Read}})
 	var keys api.List[api.SigningKey]
 	r.want(t, 200, "GET", "/v1/keys", "", &keys)
 	return map[string]string{
 		"{operation}": string(b.Operation.ID), "{operation_token}": string(b.Operation.Token), "{spend}": string(spent.SpendID), "{hold}": string(held.HoldID),
 		"{job}": job, "{nonce}": string(issued.Nonce), "{budget}": "money", "{credential}": "theirs", "{key}": string(keys.Items[0].Public),
+		"{approval}": string(asked.ID),
 	}
 }
 
@@ -33,7 +36,8 @@ func (r *rig) things(t *testing.T) map[string]string {
 var absent = map[string]string{
 	"{operation}": strings.Repeat("1", 64), "{operation_token}": strings.Repeat("1", 32), "{spend}": strings.Repeat("2", 64), "{hold}": strings.Repeat("3", 64),
 	"{job}": strings.Repeat("4", 64), "{nonce}": strings.Repeat("5", 64), "{budget}": "none", "{credential}": "nobody",
-	"{key}": "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+	"{approval}": strings.Repeat("6", 64),
+	"{key}":      "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
 }
 
 // tenancy has for each route the requests that name something. A route without any names nothing that can be another's.
@@ -68,6 +72,11 @@ var tenancy = map[string][]struct {
 	"POST /v1/holds/{id}/capture":          {{"/v1/holds/{hold}/capture", `{"entries":[]}`, false}, {"/v1/holds/{hold}/capture", `{"entries":[],"token":"` + token32 + `"}`, false}},
 	"POST /v1/holds/{id}/void":             {{"/v1/holds/{hold}/void", "", false}},
 	"POST /v1/holds/{id}/extend":           {{"/v1/holds/{hold}/extend", `{"ttl_seconds":9}`, false}},
+	"POST /v1/approvals":                   nil, // the same call of another owner is another request
+	"GET /v1/approvals":                    {{"/v1/approvals", "", false}, {"/v1/approvals?state=pending", "", false}},
+	"GET /v1/approvals/{id}":               {{"/v1/approvals/{approval}", "", false}},
+	"POST /v1/approvals/{id}/grant":        {{"/v1/approvals/{approval}/grant", `{}`, false}},
+	"POST /v1/approvals/{id}/deny":         {{"/v1/approvals/{approval}/deny", `{}`, false}},
 	"POST /v1/tokens":                      nil,
 	"GET /v1/tokens":                       {{"/v1/tokens", "", true}},
 	"DELETE /v1/tokens/{name}":             {{"/v1/tokens/{credential}", "", true}},

@@ -20,6 +20,7 @@ const (
 	tagPermitHold = "counterfoil.permit-hold.v1"
 	tagChallenge  = "counterfoil.challenge.v1"
 	tagRun        = "counterfoil.run.v1"
+	tagApproval   = "counterfoil.approval.v1"
 )
 
 // Hash returns the length-prefixed hash of parts under tag.
@@ -41,6 +42,12 @@ func Hold(owner, requestID string) string { return text(Hash(tagHold, owner, req
 
 // Spend returns the id of an owner's spend, as 64 lower-case hex digits.
 func Spend(owner, requestID string) string { return text(Hash(tagSpend, owner, requestID)) }
+
+// Approval returns the id of an owner's request for the approval of a call, as 64 lower-case hex digits. The parts are
+// subject, capability, server, tool, request id and parameter hash.
+func Approval(owner string, call ...string) string {
+	return text(Hash(tagApproval, append([]string{owner}, call...)...))
+}
 
 // RunFingerprint returns what tells one command line from another, as 64 lower-case hex digits.
 func RunFingerprint(arguments []string) string { return text(Hash(tagRun, arguments...)) }

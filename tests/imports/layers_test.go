@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"engine/memory", "engine/pebble", "engine/redis", "engine/postgres"},
 	{"engine/open"},
 	{"store"},
-	{"permit", "operation", "challenge", "budget", "counter", "access"},
+	{"permit", "operation", "challenge", "budget", "counter", "approval", "access"},
 	{"."},
 	{"api"},
 	{"guard"},
@@ -48,7 +48,7 @@ var drivers = map[string]string{
 }
 
 // library is what a Go program links that uses Counterfoil without a server, beside one engine.
-var library = []string{"state", "engine", "keyring", "store", "permit", "operation", "challenge", "budget", "counter", "."}
+var library = []string{"state", "engine", "keyring", "store", "permit", "operation", "challenge", "budget", "counter", "approval", "."}
 
 // libraryModules are all that the library may need, beside the standard library.
 var libraryModules = []string{
