@@ -123,6 +123,7 @@ func TestCallsWithTwoReadingsAreRefused(t *testing.T) {
 		"task that is null":            `{"name":"pay","task":null}`,
 		"state that is no string":      `{"name":"pay","requestState":{}}`,
 		"responses that are a list":    `{"name":"pay","inputResponses":[]}`,
+		"member nobody knows":          `{"name":"pay","dryRun":false}`,
 		"_meta in other letter case":   `{"name":"pay","_META":{}}`,
 		"arguments in a Kelvin's case": "{\"name\":\"pay\",\"taſk\":{}}",
 	} {

@@ -141,6 +141,12 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if !batch && frames[0].method == methodListen {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(p.streams, cancel)()
+		r = r.WithContext(ctx)
+	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	p.pass.ServeHTTP(w, r)
 }

@@ -7,6 +7,7 @@ const (
 	methodCall      = "tools/call"
 	methodList      = "tools/list"
 	methodCancelled = "notifications/cancelled"
+	methodListen    = "subscriptions/listen" // answered by a stream that has no end of its own
 )
 
 // passed are the requests of a client that pass as they are, in all versions of the protocol from 2024-11-05 to 2026-07-28:
@@ -15,7 +16,7 @@ var passed = map[string]bool{
 	"initialize": true, "ping": true, "server/discover": true,
 	methodList: true, "prompts/list": true, "prompts/get": true,
 	"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true, "resources/unsubscribe": true,
-	"completion/complete": true, "logging/setLevel": true, "subscriptions/listen": true,
+	"completion/complete": true, "logging/setLevel": true, methodListen: true,
 	"tasks/get": true, "tasks/result": true, "tasks/list": true, "tasks/cancel": true, "tasks/update": true,
 }
 

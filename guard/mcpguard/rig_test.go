@@ -26,11 +26,13 @@ import (
 // rig is a store, and a server of tools that counts the calls which reach it.
 type rig struct {
 	*storetest.Fixture
-	t     *testing.T
-	core  *counterfoil.Counterfoil
-	calls atomic.Int64
-	begun chan struct{} // gets one for each call of slow
-	free  chan struct{} // lets calls of slow end
+	t      *testing.T
+	core   *counterfoil.Counterfoil
+	extra  func(*mcp.Server)  // adds tools; nil: none
+	client *mcp.ClientOptions // nil: none
+	calls  atomic.Int64
+	begun  chan struct{} // gets one for each call of slow
+	free   chan struct{} // lets calls of slow end
 }
 
 func newRig(t *testing.T) *rig {
@@ -104,6 +106,9 @@ func (r *rig) server() *mcp.Server {
 			return nil, ctx.Err()
 		}
 	})
+	if r.extra != nil {
+		r.extra(s)
+	}
 	return s
 }
 
@@ -132,6 +137,9 @@ var ways = map[string]func(*rig, mcpguard.Options) *mcp.ClientSession{
 	"http": func(r *rig, o mcpguard.Options) *mcp.ClientSession { return r.overHTTP(o, nil) },
 	"http json": func(r *rig, o mcpguard.Options) *mcp.ClientSession {
 		return r.overHTTP(o, &mcp.StreamableHTTPOptions{JSONResponse: true})
+	},
+	"http without sessions": func(r *rig, o mcpguard.Options) *mcp.ClientSession {
+		return r.overHTTP(o, &mcp.StreamableHTTPOptions{Stateless: true})
 	},
 	"middleware": (*rig).inside,
 }
@@ -199,7 +207,7 @@ func closedAddress(t *testing.T) string {
 }
 
 func (r *rig) connected(transport mcp.Transport) *mcp.ClientSession {
-	s := connect(r.t, transport)
+	s := r.connect(transport)
 	r.t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -209,7 +217,7 @@ func (r *rig) overPipe(o mcpguard.Options) *mcp.ClientSession {
 	r.t.Helper()
 	client, server, ended := pipes(r.t, r.guard(o))
 	go func() { _ = r.server().Run(context.Background(), server) }()
-	session := connect(r.t, client)
+	session := r.connect(client)
 	r.t.Cleanup(func() {
 		_ = session.Close()
 		if err := <-ended; err != nil {
@@ -219,11 +227,11 @@ func (r *rig) overPipe(o mcpguard.Options) *mcp.ClientSession {
 	return session
 }
 
-func connect(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
-	t.Helper()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), transport, nil)
+func (r *rig) connect(transport mcp.Transport) *mcp.ClientSession {
+	r.t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, r.client).Connect(r.t.Context(), transport, nil)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	return session
 }

@@ -36,6 +36,8 @@ type toolCall struct {
 // continues reports whether the call goes on with one that asked for input.
 func (c *toolCall) continues() bool { return c.responses != nil || c.state != nil }
 
+// callParams are all parameters that calls have in any version of the protocol. Another one is refused: it might change what
+// the call does, and would be no part of its fingerprint.
 type callParams struct {
 	Name           string         `json:"name"`
 	Arguments      jsontext.Value `json:"arguments"`
@@ -43,7 +45,6 @@ type callParams struct {
 	Task           jsontext.Value `json:"task"`
 	InputResponses jsontext.Value `json:"inputResponses"`
 	RequestState   *string        `json:"requestState"`
-	Rest           jsontext.Value `json:",unknown"`
 }
 
 // decodeCall reads the parameters of a call.
