@@ -377,9 +377,10 @@ func TestWhatIsNeverAcceptedIsRefusedBeforeAnything(t *testing.T) {
 }
 
 func TestDeepArgumentsAreKeptAsTheyAre(t *testing.T) {
-	t.Parallel()
-	f := storetest.Memory(t)
-	d := &desk{Fixture: f, Approvals: approval.New(f.Store), t: t}
+	each(t, deepArguments)
+}
+
+func deepArguments(t *testing.T, d *desk) {
 	deep := strings.Repeat("[", 60) + "null" + strings.Repeat("]", 60)
 	change := func(p *approval.AskParams) { p.Arguments = []byte(deep) }
 	d.grant(d.ask(change).ID)

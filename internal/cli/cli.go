@@ -91,6 +91,7 @@ func (a *app) root() *cobra.Command {
 
 // commands are all commands, in the order of the alphabet.
 var commands = []func(*app) *cobra.Command{
+	(*app).approvalsCommand,
 	(*app).backupCommand,
 	(*app).benchCommand,
 	(*app).budgetCommand,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (a *app) tokenCreate() *cobra.Command {
 	var always amounts
 	var require, to, owner string
 	c := a.asking("create NAME", "Create a credential of the scope and print its token, which nothing shows again", cobra.ExactArgs(1), func(ctx context.Context, c *call, at *reached) error {
-		req, err := tokenRequest(c.args[0], owner, roles, budgets)
+		req, err := tokenRequest(c.args[0], cmp.Or(owner, c.config.Owner, access.DefaultOwner), roles, budgets)
 		if err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func (a *app) tokenCreate() *cobra.Command {
 		return c.answer(&ans.Credential, "the token is in %s", to)
 	})
 	f := c.Flags()
-	f.StringVar(&owner, "for", access.DefaultOwner, "the `owner` that it acts as")
+	f.StringVar(&owner, "for", "", "the `owner` that it acts as; without it that of --owner, or default")
 	f.StringSliceVar(&roles, "role", nil, "what it may do: "+roleNames()+"; several with commas")
 	f.StringSliceVar(&budgets, "budget", nil, "a `prefix` of budgets that it may use; without any all")
 	f.Var(&always, "always", "what each of its begins and spends is charged besides, again for each budget")

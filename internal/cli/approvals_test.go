@@ -1,0 +1,21 @@
+package cli
+
+import "testing"
+
+func TestWhatATerminalWouldActOnIsShownEscaped(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"to":"Zoë 北京"}`:  `{"to":"Zoë 北京"}`,
+		"a\x1b[2Jb":        `a\u001b[2Jb`,
+		"a\x7f\u009bb":     `a\u007f\u009bb`,
+		"pay\u202eecila":   `pay\u202eecila`,
+		"a\u200bb\u2066c":  `a\u200bb\u2066c`,
+		"a\u00a0b":         `a\u00a0b`,
+		"tag \U000e0041":   `tag \udb40\udc41`,
+		"line\nother\rend": `line\u000aother\u000dend`,
+	} {
+		if got := plainly(text); got != want {
+			t.Errorf("%q is shown as %s, want %s", text, got, want)
+		}
+	}
+}
