@@ -74,11 +74,23 @@ func (p *Proxy) Path() string { return p.upstream.Path }
 // EndStreams ends the streams that have no end of their own, so that a server can shut down.
 func (p *Proxy) EndStreams() { p.end() }
 
+// overrides are headers by which some frameworks take another method for the request's own.
+var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
 // ServeHTTP takes one request of a client.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := p.checkOrigin(r); refused != nil {
 		writeError(w, http.StatusForbidden, refused)
 		return
+	}
+	for _, name := range overrides {
+		if len(r.Header[name]) > 0 {
+			writeError(w, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "a header that overrides the method is not taken"))
+			return
+		}
+	}
+	if r.Method != http.MethodPost { // nothing but a message has a body
+		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 	}
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	switch {

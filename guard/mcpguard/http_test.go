@@ -152,6 +152,9 @@ func TestRequestsThatABrowserOrTwoReadersMayTakeOtherwiseAreRefused(t *testing.T
 		"another path":                {func(q *http.Request) { q.URL.Path = "/other" }, callFrame("1", "k"), http.StatusNotFound},
 		"another path, read only":     {func(q *http.Request) { q.Method, q.URL.Path = http.MethodGet, "/.well-known/oauth-protected-resource" }, "", http.StatusOK},
 		"another tool in a header":    {func(q *http.Request) { q.Header.Set("Mcp-Name", "look") }, callFrame("1", "k"), http.StatusOK},
+		"method that is overridden":   {func(q *http.Request) { q.Header.Set("X-HTTP-Method-Override", "POST"); q.Method = http.MethodDelete }, callFrame("1", "k"), http.StatusBadRequest},
+		"body of a GET":               {func(q *http.Request) { q.Method = http.MethodGet }, callFrame("1", "k"), http.StatusOK},
+		"body of a GET elsewhere":     {func(q *http.Request) { q.Method, q.URL.Path = http.MethodGet, "/x" }, callFrame("1", "k"), http.StatusOK},
 		"unknown method":              {nil, `{"jsonrpc":"2.0","id":1,"method":"tools/execute"}`, http.StatusOK},
 	} {
 		req := posted(t, t.Context(), url, c.body)

@@ -54,7 +54,11 @@ type guarded struct {
 	held   *counterfoil.Begun // while the tool works, and after it if its outcome was left open
 }
 
-// serve makes a guarded call.
+// claimFor bounds the time that a claim takes. It does not end with its client: who leaves in the middle of it would leave a
+// claim behind, of a call that nobody sends.
+const claimFor = 30 * time.Second
+
+// serve makes a guarded call. ctx ends when nobody waits for it any more; what has begun is finished all the same.
 func (g *Guard) serve(ctx context.Context, c *toolCall, up upstream) *verdict {
 	select {
 	case g.slots <- struct{}{}:
@@ -141,7 +145,7 @@ func asksForInput(r *operation.Receipt) (state string, asked bool) {
 	return result.RequestState, result.ResultType == "input_required"
 }
 
-// run begins the call, waits for another one of its key as long as the policy says, and concludes.
+// run begins the call, waits for another one of its key as long as the policy and the client say, and concludes.
 func (s *guarded) run(ctx context.Context) *verdict {
 	waiting, cancel := context.WithTimeout(ctx, s.claim.policy.Wait)
 	defer cancel()
@@ -162,6 +166,8 @@ func (s *guarded) run(ctx context.Context) *verdict {
 
 // begin makes the call if it is granted. A tool that asks for a permit gets the one that an operator has granted.
 func (s *guarded) begin(ctx context.Context) (counterfoil.Ran, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimFor)
+	defer cancel()
 	ran, err := counterfoil.Run(ctx, s.caller, s.claim.begin, s.effect)
 	if !s.claim.awaits() || !errors.Is(err, permit.ErrMalformed) {
 		return ran, err

@@ -201,6 +201,8 @@ func (p *pump) toolCall(ctx context.Context, f *frame) {
 	p.calls.Add(1)
 	go func() {
 		defer p.calls.Done()
+		ctx, cancel := p.patience(ctx, entry)
+		defer cancel()
 		// Over stdin and stdout nothing but the configuration says who calls.
 		if err := p.guard.identify(c, nil); err != nil {
 			p.abandon(entry)
@@ -215,6 +217,20 @@ func (p *pump) toolCall(ctx context.Context, f *frame) {
 			p.toClient(v.frame(f.id, c.task))
 		}
 	}()
+}
+
+// patience ends when the client cancels the call, or the server is gone: then it is no use to wait for another call.
+func (p *pump) patience(ctx context.Context, entry *pending) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		select {
+		case <-entry.cancelled:
+		case <-p.gone:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // frame is the message that answers a guarded call. Who asks for a task cannot read a result without one.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -182,6 +183,28 @@ func TestCancelledCallIsRecordedIfItsAnswerComes(t *testing.T) {
 	client.send(callFrame("2", "k"))
 	if got := client.recv(); coded(t, got) != "replayed" || !strings.Contains(got, `"id":2`) {
 		t.Errorf("got %s, want the replay alone: who has cancelled gets no answer", got)
+	}
+}
+
+func TestCancelledCallStopsToWaitForAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	client, server, ended := r.raw(mcpguard.Options{Default: mcpguard.Policy{Wait: mcpguard.MaxWait}})
+	other, _, _ := r.raw(mcpguard.Options{})
+	passes(t, client, server, callFrame("1", "k"))
+	client.send(callFrame("2", "k"))
+	client.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+	client.send(callFrame("3", "k"))
+	passes(t, client, server, `{"jsonrpc":"2.0","id":4,"method":"ping"}`) // the server never hears of 2
+	other.send(callFrame("5", "k"))
+	if got := other.recv(); coded(t, got) != "in_flight" {
+		t.Errorf("got %s", got)
+	}
+	_ = server.out.Close()
+	told := []string{coded(t, client.recv()), coded(t, client.recv()), coded(t, client.recv())}
+	slices.Sort(told)
+	if err := <-ended; err != nil || !slices.Equal(told, []string{"-32603", "in_flight", "outcome_unknown"}) {
+		t.Errorf("the client was told %v, %v", told, err)
 	}
 }
 
