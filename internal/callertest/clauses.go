@@ -59,6 +59,10 @@ var clauses = []struct {
 	{"InvalidParametersAreRefused", invalid},
 	{"CallerWhoHasLeftGetsNoYes", cancelled},
 	{"OfManyCallersOneExecutes", race},
+	{"ApprovedCallBeginsOnceWithItsPermit", approvedCall},
+	{"ApprovalIsOfOneCallOfOneOwner", approvalOfOthers},
+	{"DeniedCallIsToldSo", approvalDenied},
+	{"ApprovalOfWhatIsNeverAcceptedIsRefused", approvalInvalid},
 }
 
 func wholeCall(w *World) {
