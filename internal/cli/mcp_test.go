@@ -14,8 +14,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -349,4 +351,71 @@ func (b *guardedBank) serve() (address, token string) {
 		b.t.Fatal(err)
 	}
 	return said.Address, strings.TrimSpace(string(secret))
+}
+
+func TestGuardKilledUnderLoadCallsEachToolOnce(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, bankOptions)
+	const agents, orders = 8, 25
+	var mu sync.Mutex
+	answered := map[string]string{}
+	left := make(chan string, agents*orders)
+	for n := range agents * orders {
+		left <- fmt.Sprintf("load-%d", n)
+	}
+	for kill := 0; len(left) > 0; kill++ {
+		s, cmd := b.open()
+		var wg sync.WaitGroup
+		for range agents {
+			wg.Go(func() {
+				for {
+					select {
+					case key := <-left:
+						r, err := s.CallTool(t.Context(), orderTool("pay", key))
+						if err != nil {
+							left <- key // the guard was killed: send it again
+							return
+						}
+						mu.Lock()
+						answered[key] = said(t, r, nil)
+						mu.Unlock()
+					default:
+						return
+					}
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		if kill < 6 {
+			select {
+			case <-done:
+			case <-time.After(time.Duration(20+23*kill) * time.Millisecond):
+			}
+			_ = cmd.Process.Kill()
+		}
+		<-done
+		_ = s.Close()
+	}
+	b.up.mu.Lock()
+	defer b.up.mu.Unlock()
+	for key, n := range b.up.calls {
+		if n > 1 {
+			t.Errorf("%s: paid %d times", key, n)
+		}
+	}
+	open := 0
+	for key, text := range answered {
+		switch {
+		case strings.Contains(text, fmt.Sprintf(`"call":1,"payment":%q`, key)):
+		case strings.Contains(text, "outcome_unknown"):
+			open++
+		default:
+			t.Errorf("%s was answered %s", key, text)
+		}
+	}
+	if len(answered) != agents*orders || open > 6*agents {
+		t.Errorf("%d of %d calls were answered, %d of them as unknown", len(answered), agents*orders, open)
+	}
+	t.Logf("%d paid, %d unknown", len(answered)-open, open)
 }
