@@ -419,3 +419,46 @@ func TestGuardKilledUnderLoadCallsEachToolOnce(t *testing.T) {
 	}
 	t.Logf("%d paid, %d unknown", len(answered)-open, open)
 }
+
+func TestCallRunsOnceAPersonHasApprovedIt(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, bankOptions+"tools: {pay: {approval: required, capability: payments}}\n")
+	address, token := b.serve()
+	b.env = append(b.env, "COUNTERFOIL_TOKEN="+token)
+	operator := func(args ...string) string {
+		t.Helper()
+		cmd := b.command(append(append([]string{"approvals"}, args...), "--json", "--server", address)...)
+		cmd.Env = append(cmd.Env, b.env...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	s := b.listen(b.bankOverHTTP(), "--server", address).connect()
+	b.wants(say(t, s, orderTool("pay", "o1")), "Refused (approval_pending)", "o1", 0)
+	b.wants(say(t, s, orderTool("pay", "o2")), "Refused (approval_pending)", "o2", 0)
+	var list struct {
+		Items []struct {
+			ID        string
+			Tool      string
+			Arguments order
+		}
+	}
+	if err := json.Unmarshal([]byte(operator("list")), &list); err != nil || len(list.Items) != 2 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	for _, q := range list.Items {
+		if !strings.HasPrefix(q.Tool, "pay@") {
+			t.Errorf("the operator is shown %+v", q)
+		}
+		if q.Arguments.Order == "o1" {
+			operator("grant", q.ID)
+		} else {
+			operator("deny", q.ID, "--note", "too much")
+		}
+	}
+	b.wants(say(t, s, orderTool("pay", "o1")), `"call":1`, "o1", 1)
+	b.wants(say(t, s, orderTool("pay", "o1")), "was made before", "o1", 1)
+	b.wants(say(t, s, orderTool("pay", "o2")), "The person said: too much", "o2", 0)
+}
