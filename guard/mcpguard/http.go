@@ -80,12 +80,12 @@ var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Ov
 // ServeHTTP takes one request of a client.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused := p.checkOrigin(r); refused != nil {
-		writeError(w, http.StatusForbidden, refused)
+		p.refuse(w, r, http.StatusForbidden, refused)
 		return
 	}
 	for _, name := range overrides {
 		if len(r.Header[name]) > 0 {
-			writeError(w, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "a header that overrides the method is not taken"))
+			p.refuse(w, r, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "a header that overrides the method is not taken"))
 			return
 		}
 	}
@@ -97,7 +97,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path != p.upstream.Path && safe:
 		p.pass.ServeHTTP(w, r) // such as the metadata by which clients find out how to authenticate
 	case r.URL.Path != p.upstream.Path:
-		writeError(w, http.StatusNotFound, refuseFrame(codeInvalidRequest, "messages are taken at "+p.upstream.Path+" alone"))
+		p.refuse(w, r, http.StatusNotFound, refuseFrame(codeInvalidRequest, "messages are taken at "+p.upstream.Path+" alone"))
 	case r.Method == http.MethodPost:
 		p.post(w, r)
 	case r.Method == http.MethodGet:
@@ -106,7 +106,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.pass.ServeHTTP(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
-		writeError(w, http.StatusMethodNotAllowed, refuseFrame(codeInvalidRequest, "this method is not taken"))
+		p.refuse(w, r, http.StatusMethodNotAllowed, refuseFrame(codeInvalidRequest, "this method is not taken"))
 	}
 }
 
@@ -114,17 +114,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" || r.Header.Get("Content-Encoding") != "" {
-		writeError(w, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want Content-Type: application/json, not compressed"))
+		p.refuse(w, r, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want Content-Type: application/json, not compressed"))
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(p.guard.options.MaxFrame)))
 	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			writeError(w, http.StatusRequestEntityTooLarge, refuseFrame(codeInvalidRequest, "the message has more bytes than are taken"))
+			p.refuse(w, r, http.StatusRequestEntityTooLarge, refuseFrame(codeInvalidRequest, "the message has more bytes than are taken"))
 			return
 		}
-		writeError(w, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "the body ended before its end"))
+		p.refuse(w, r, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "the body ended before its end"))
 		return
 	}
 	// From now on the connection may be silent for as long as a call takes.
@@ -137,7 +137,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 		refused = checkHeaders(r.Header, frames[0])
 	}
 	if refused != nil {
-		writeError(w, http.StatusBadRequest, refused)
+		p.refuse(w, r, http.StatusBadRequest, refused)
 		return
 	}
 	if !batch {
@@ -146,7 +146,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 			if refused.id == nil {
 				status = http.StatusBadRequest
 			}
-			writeError(w, status, refused)
+			p.refuse(w, r, status, refused)
 			return
 		}
 		if p.message(w, r, frames[0]) {
@@ -178,7 +178,7 @@ func (p *Proxy) message(w http.ResponseWriter, r *http.Request, f *frame) (handl
 	}
 	if refused != nil {
 		refused.id = f.id
-		writeError(w, http.StatusOK, refused)
+		p.refuse(w, r, http.StatusOK, refused)
 		return true
 	}
 	if p.guard.policyOf(c.tool).ReadOnly {
@@ -186,7 +186,7 @@ func (p *Proxy) message(w http.ResponseWriter, r *http.Request, f *frame) (handl
 	}
 	if err := p.guard.identify(c, r); err != nil {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="counterfoil"`)
-		writeError(w, http.StatusUnauthorized, &rpcError{code: codeInvalidRequest, text: err.Error(), id: f.id})
+		p.refuse(w, r, http.StatusUnauthorized, &rpcError{code: codeInvalidRequest, text: err.Error(), id: f.id})
 		return true
 	}
 	p.toolCall(w, r, f, c)
@@ -256,19 +256,26 @@ func plainAgent(out, in http.Header) {
 }
 
 // broken answers where the server did not.
-func (p *Proxy) broken(w http.ResponseWriter, _ *http.Request, err error) {
+func (p *Proxy) broken(w http.ResponseWriter, r *http.Request, err error) {
 	p.guard.options.Log.Warn("the server did not answer", "error", err)
-	writeError(w, http.StatusBadGateway, refuseFrame(codeInternal, "the server did not answer"))
+	p.refuse(w, r, http.StatusBadGateway, refuseFrame(codeInternal, "the server did not answer"))
 }
 
-func writeError(w http.ResponseWriter, status int, e *rpcError) {
-	writeJSON(w, status, errorFrame(e))
+// refuse answers with an error of JSON-RPC.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, status int, e *rpcError) {
+	p.write(w, r, status, errorFrame(e))
 }
 
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+// write answers with a message of the guard's own. A page whose Origin is taken may read it.
+func (p *Proxy) write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+	h := w.Header()
+	if origin := r.Header.Get("Origin"); origin != "" && status != http.StatusForbidden {
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Add("Vary", "Origin")
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

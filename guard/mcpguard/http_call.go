@@ -86,7 +86,7 @@ type httpCall struct {
 func (p *Proxy) toolCall(w http.ResponseWriter, r *http.Request, f *frame, c *toolCall) {
 	session, ok := p.enter(sessionKey(r.Header, f.id))
 	if !ok {
-		writeError(w, http.StatusOK, &rpcError{code: codeInvalidRequest, text: "the id is in use for another call", id: f.id})
+		p.refuse(w, r, http.StatusOK, &rpcError{code: codeInvalidRequest, text: "the id is in use for another call", id: f.id})
 		return
 	}
 	h := &httpCall{Proxy: p, request: r, frame: f, asked: c, session: session, out: &clientSide{w: w}}
@@ -109,7 +109,7 @@ func (h *httpCall) give(v *verdict) {
 	case h.out.begun:
 		h.out.emit(eventOf(message))
 	default:
-		writeJSON(h.out.w, http.StatusOK, message)
+		h.write(h.out.w, h.request, http.StatusOK, message)
 	}
 }
 

@@ -173,6 +173,26 @@ func TestRequestsThatABrowserOrTwoReadersMayTakeOtherwiseAreRefused(t *testing.T
 	r.wantsPost(status, body, http.StatusOK, "", 1)
 }
 
+func TestPageWhoseOriginIsTakenReadsRefusals(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	url := r.proxy(mcpguard.Options{Origins: []string{"https://agents.example"}}, r.answers(r.pays))
+	for origin, want := range map[string]string{"https://agents.example": "https://agents.example", "https://evil.example": "", "": ""} {
+		req := posted(t, t.Context(), url, `{"jsonrpc":"2.0","id":1,"method":"tools/execute"}`)
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Access-Control-Allow-Origin"); got != want {
+			t.Errorf("%q may read if it is %q, want %q", origin, got, want)
+		}
+	}
+}
+
 func TestHeadersOfSessionAndVersionPass(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,6 +47,13 @@ func bankServer(url string) *mcp.Server {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil, err
 		})
 	}
+	mcp.AddTool(s, &mcp.Tool{Name: "confirm"}, func(_ context.Context, q *mcp.CallToolRequest, o order) (*mcp.CallToolResult, any, error) {
+		if q.Params.InputResponses != nil {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "confirmed " + o.Order}}}, nil, nil
+		}
+		sure := &mcp.ElicitParams{Message: "sure?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
+		return &mcp.CallToolResult{RequestState: "of " + o.Order, InputRequests: mcp.InputRequestMap{"sure": sure}}, nil, nil
+	})
 	return s
 }
 
@@ -89,7 +97,10 @@ const bankOptions = "server: bank\nowner: {name: ann}\ndefault: {keys: derived, 
 func (b *guardedBank) open(args ...string) (*mcp.ClientSession, *exec.Cmd) {
 	b.t.Helper()
 	cmd := b.guarded(args...)
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).
+	agrees := &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{}}, nil
+	}}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, agrees).
 		Connect(b.t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		b.t.Fatal(err)
@@ -99,8 +110,11 @@ func (b *guardedBank) open(args ...string) (*mcp.ClientSession, *exec.Cmd) {
 
 // guarded is the command that runs the bank behind a guard.
 func (b *guardedBank) guarded(args ...string) *exec.Cmd {
+	if !slices.Contains(args, "--server") {
+		args = append(args, "--data", filepath.Join(b.dir, "data"))
+	}
 	cmd := b.command(append(append([]string{
-		"mcp", "--log-level", "error", "--data", filepath.Join(b.dir, "data"), "--config", filepath.Join(b.dir, "guard.yaml"), "--run", "r1",
+		"mcp", "--log-level", "error", "--config", filepath.Join(b.dir, "guard.yaml"), "--run", "r1",
 	}, args...), "--", "mcp-bank")...)
 	cmd.Env = append(cmd.Env, b.env...)
 	cmd.Stderr = new(bytes.Buffer)
@@ -418,6 +432,17 @@ func TestGuardKilledUnderLoadCallsEachToolOnce(t *testing.T) {
 		t.Errorf("%d of %d calls were answered, %d of them as unknown", len(answered), agents*orders, open)
 	}
 	t.Logf("%d paid, %d unknown", len(answered)-open, open)
+}
+
+func TestToolThatAsksItsClientGoesOnWithTheStateOnAServer(t *testing.T) {
+	t.Parallel()
+	b := newGuardedBank(t, bankOptions)
+	address, token := b.serve()
+	b.env = append(b.env, "COUNTERFOIL_TOKEN="+token)
+	s, _ := b.open("--server", address)
+	b.wants(say(t, s, orderTool("confirm", "o1")), "confirmed o1", "o1", 0)
+	b.wants(say(t, s, orderTool("confirm", "o1")), "was made before", "o1", 0)
+	_ = s.Close() // with the exit code of the bank
 }
 
 func TestCallRunsOnceAPersonHasApprovedIt(t *testing.T) {
