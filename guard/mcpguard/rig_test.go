@@ -20,7 +20,6 @@ import (
 	"github.com/counterfoil/counterfoil/guard/mcpguard"
 	"github.com/counterfoil/counterfoil/internal/storetest"
 	"github.com/counterfoil/counterfoil/keyring"
-	"github.com/counterfoil/counterfoil/operation"
 )
 
 // rig is a store, and a server of tools that counts the calls which reach it.
@@ -38,15 +37,20 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	f := storetest.Memory(t)
+	return &rig{Fixture: f, t: t, core: newCore(t, f), begun: make(chan struct{}, 100), free: make(chan struct{})}
+}
+
+func newCore(t testing.TB, f *storetest.Fixture) *counterfoil.Counterfoil {
+	t.Helper()
 	keys, err := keyring.NewMemory(keyring.Options{Clock: f.Clock, Entropy: f.Entropy}, storetest.Scope)
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := counterfoil.New(f.Store, keys, counterfoil.Options{Operations: operation.Options{}})
+	core, err := counterfoil.New(f.Store, keys, counterfoil.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{Fixture: f, t: t, core: core, begun: make(chan struct{}, 100), free: make(chan struct{})}
+	return core
 }
 
 // guard makes a guard on the store of the rig. What o leaves open is: the owner ann, the server bank, and a run.
@@ -117,7 +121,7 @@ func said(text string) *mcp.CallToolResult {
 }
 
 // pipes connects a guard's two sides.
-func pipes(t *testing.T, g *mcpguard.Guard) (client, server *mcp.IOTransport, ended <-chan error) {
+func pipes(t testing.TB, g *mcpguard.Guard) (client, server *mcp.IOTransport, ended <-chan error) {
 	t.Helper()
 	clientIn, toClient := io.Pipe()
 	fromClient, clientOut := io.Pipe()
@@ -305,12 +309,12 @@ func (r *rig) lapse() { r.Clock.Advance(2 * time.Minute) }
 
 // wire is a client or a server that speaks raw frames.
 type wire struct {
-	t   *testing.T
+	t   testing.TB
 	in  *bufio.Reader
 	out io.WriteCloser
 }
 
-func wired(t *testing.T, transport *mcp.IOTransport) *wire {
+func wired(t testing.TB, transport *mcp.IOTransport) *wire {
 	return &wire{t, bufio.NewReader(transport.Reader), transport.Writer}
 }
 
