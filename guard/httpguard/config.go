@@ -2,7 +2,6 @@ package httpguard
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -31,13 +30,6 @@ type Config struct {
 	Routes        []*routeFile `yaml:"routes"`
 	Unmatched     string       `yaml:"unmatched"` // default, or refuse
 	ShowFigures   bool         `yaml:"show_figures"`
-}
-
-// OwnerConfig says who the owner of a request is.
-type OwnerConfig struct {
-	Header string            `yaml:"header"` // the owner is who knows the value of this header
-	Bearer bool              `yaml:"bearer"` // or the bearer token
-	Known  map[string]string `yaml:"known"`  // only these: lower-case hex SHA-256 of the value, and the owner
 }
 
 type routeFile struct {
@@ -120,26 +112,6 @@ func noNulls(n *yaml.Node) error {
 	return nil
 }
 
-// Check refuses what names nobody, or in two ways.
-func (o *OwnerConfig) Check() error {
-	if (o.Header == "") == !o.Bearer {
-		return errors.New("httpguard: say who the owner of a request is: owner: {header: NAME}, or owner: {bearer: true}")
-	}
-	if o.Header != "" && !token(o.Header) {
-		return errors.New("httpguard: owner: header is no name of a header")
-	}
-	for sum, owner := range o.Known {
-		raw, err := hex.DecodeString(sum)
-		if err != nil || len(raw) != 32 || strings.ToLower(sum) != sum {
-			return errors.New("httpguard: owner: known has what is no SHA-256 in lower-case hex; 'printf %s \"$KEY\" | sha256sum' gives it")
-		}
-		if err := checkOwner(owner); err != nil {
-			return fmt.Errorf("httpguard: owner: known: %w", err)
-		}
-	}
-	return nil
-}
-
 func (c *Config) check() error {
 	if err := c.Owner.Check(); err != nil {
 		return err
@@ -153,17 +125,6 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
-}
-
-// Identify names the owner of a request as configured.
-func (o *OwnerConfig) Identify() Identify {
-	switch {
-	case len(o.Known) > 0:
-		return Known(o.Header, o.Known)
-	case o.Bearer:
-		return Bearer()
-	}
-	return Header(o.Header)
 }
 
 // Options gives the options of a [Guard], but for the caller and the log.

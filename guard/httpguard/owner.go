@@ -1,13 +1,21 @@
 package httpguard
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/hex"
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/counterfoil/counterfoil/internal/clock"
+	"github.com/counterfoil/counterfoil/internal/jwt"
 )
 
 // Identify names the owner of a request: whose key it is. An error, or "", refuses the request with 401, and its text
@@ -21,7 +29,8 @@ var (
 	errNoCertificate  = errors.New("a client certificate that is verified is missing")
 	errNobody         = errors.New("nobody in particular sends this request")
 	errUnknownSecret  = errors.New("the credential is unknown")
-	errNoSubject      = errors.New("the client certificate names no subject")
+	errCertificateEnd = errors.New("the client certificate is not valid at this time")
+	errNoSubject      = errors.New("the client certificate names no subject, or one with an attribute that is empty, anonymous or no text")
 	errOwnerName      = errors.New("the owner that the credential names cannot be used: want at most 256 bytes of UTF-8 without control characters")
 	errCredentialLong = errors.New("the credential is too long")
 )
@@ -75,18 +84,81 @@ func Known(name string, owners map[string]string) Identify {
 	}
 }
 
-// Certificate identifies by the subject of the client's TLS certificate (RFC 2253), which the server must have verified.
-func Certificate() Identify {
+// Certificate identifies by the subject of the client's TLS certificate (RFC 2253, all of it), which the server must have
+// verified. Whoever issues certificates that the server takes says who owners are.
+func Certificate() Identify { return certificateAt(clock.System{}) }
+
+func certificateAt(c clock.Clock) Identify {
 	return func(r *http.Request) (string, error) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 			return "", errNoCertificate
 		}
-		subject := r.TLS.VerifiedChains[0][0].Subject.String()
-		if subject == "" {
-			return "", errNoSubject
+		leaf := r.TLS.VerifiedChains[0][0]
+		// A connection may live longer than the certificate that it was made with.
+		if now := c.Now(); now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+			return "", errCertificateEnd
+		}
+		subject, err := subjectOf(leaf)
+		if err != nil {
+			return "", err
 		}
 		return "tls:" + subject, nil
 	}
+}
+
+// subjectOf writes a subject with every one of its attributes: the form that crypto/x509 has ready keeps only the last of
+// several common names.
+func subjectOf(certificate *x509.Certificate) (string, error) {
+	var names pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(certificate.RawSubject, &names); err != nil || len(rest) > 0 {
+		return "", errNoSubject
+	}
+	named := false
+	for _, set := range names {
+		for _, attribute := range set {
+			text, ok := attribute.Value.(string)
+			if !ok || checkOwner(text) != nil {
+				return "", errNoSubject
+			}
+			named = true
+		}
+	}
+	if !named {
+		return "", errNoSubject
+	}
+	return names.String(), nil
+}
+
+// JWTOptions configure [JWT].
+type JWTOptions struct {
+	Keys     []byte        // JSON Web Key Set (RFC 7517) of the issuer. Required
+	Issuer   string        // what iss must be. Required
+	Audience string        // what aud must be or contain. Required
+	Claim    string        // the claim that names the owner; "": sub
+	Skew     time.Duration // that the issuer's clock may be apart, at most 5 minutes
+	Clock    clock.Clock   // nil: the machine's
+}
+
+// JWT identifies by a JSON Web Token in the header Authorization, as a bearer token. It is verified by EdDSA, ES256 or
+// RS256, whichever the key is for, and must not have expired. The owner is the value of the claim: whoever issues tokens
+// says who owners are, so that guards of two issuers must not share a scope.
+func JWT(o JWTOptions) (Identify, error) {
+	keys, err := jwt.ParseKeys(o.Keys)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := jwt.New(jwt.Options{Keys: keys, Issuer: o.Issuer, Audience: o.Audience, Skew: o.Skew, Clock: o.Clock})
+	if err != nil {
+		return nil, err
+	}
+	claim := cmp.Or(o.Claim, "sub")
+	return func(r *http.Request) (string, error) {
+		token, err := bearer(r)
+		if err != nil {
+			return "", err
+		}
+		return tokens.Claim(token, claim)
+	}, nil
 }
 
 func bearer(r *http.Request) (string, error) {

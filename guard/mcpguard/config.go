@@ -102,7 +102,7 @@ func (c *Config) check() error {
 		if err := c.Owner.Check(); err != nil {
 			return fmt.Errorf("%w; or one owner for all calls: owner: {name: NAME}", err)
 		}
-	} else if c.Owner.Header != "" || c.Owner.Bearer || len(c.Owner.Known) > 0 {
+	} else if c.Owner.Given() {
 		return errors.New("mcpguard: owner: either one name for all calls, or how each request names its owner")
 	}
 	if err := c.Default.check(); err != nil {

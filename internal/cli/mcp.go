@@ -36,7 +36,7 @@ func (f *mcpFlags) bind(flags *pflag.FlagSet) {
 func (a *app) mcpCommand() *cobra.Command {
 	f := new(mcpFlags)
 	return a.commandWith(f.bind, "mcp --config FILE -- COMMAND… | mcp --config FILE --upstream URL",
-		"Guard the tools of an MCP server: each call reaches it at most once", config.Place|config.Log, cobra.ArbitraryArgs,
+		"Guard the tools of an MCP server: each call reaches it at most once", config.Place|config.Log|config.Guard, cobra.ArbitraryArgs,
 		func(ctx context.Context, c *call) error {
 			if f.config == "" || (f.upstream == "") == (len(c.args) == 0) {
 				return badValue("mcp needs --config FILE, and either -- COMMAND… or --upstream URL")
@@ -62,6 +62,9 @@ func (c *call) guardedTools(f *mcpFlags) (*mcpguard.Options, error) {
 	file, err := mcpguard.ParseConfig(content)
 	if err != nil {
 		return nil, badValue("%s: %w", f.config, err)
+	}
+	if err := c.loadOwner(f.config, &file.Owner.OwnerConfig); err != nil {
+		return nil, err
 	}
 	o := file.Options()
 	o.Log = c.logger()
@@ -157,15 +160,15 @@ func (c *call) mcpListen(ctx context.Context, f *mcpFlags, guard *mcpguard.Guard
 	if err != nil {
 		return badValue("--upstream: want http(s)://host[:port][/path]")
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	l, address, err := c.listenAt(ctx, f.listen)
 	if err != nil {
-		return exit(Unavailable, "cannot listen: %w; give another address with --listen", err)
+		return err
 	}
 	handler, err := guard.Proxy(mcpguard.ProxyOptions{Upstream: u, Loopback: isLoopback(l.Addr())})
 	if err != nil {
 		return errors.Join(badValue("--upstream: %w", err), l.Close())
 	}
-	if err := c.greetMCP(f, "http://"+l.Addr().String()+handler.Path()); err != nil {
+	if err := c.greetMCP(f, address+handler.Path()); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	s := &http.Server{

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,7 +48,7 @@ type proxying struct {
 
 func (a *app) proxyCommand() *cobra.Command {
 	f := new(proxyFlags)
-	return a.commandWith(f.bind, "proxy --upstream URL --config FILE", "Guard an HTTP API: a request with an Idempotency-Key reaches it at most once", config.Place|config.Log, cobra.NoArgs,
+	return a.commandWith(f.bind, "proxy --upstream URL --config FILE", "Guard an HTTP API: a request with an Idempotency-Key reaches it at most once", config.Place|config.Log|config.Guard, cobra.NoArgs,
 		func(ctx context.Context, c *call) error {
 			if f.upstream == "" || f.config == "" {
 				return badValue("proxy needs --upstream URL and --config FILE")
@@ -79,6 +80,9 @@ func (c *call) guardedAPI(f *proxyFlags) (*guardedAPI, error) {
 	if err != nil {
 		return nil, badValue("%s: %w", f.config, err)
 	}
+	if err := c.loadOwner(f.config, &file.Owner); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(f.upstream)
 	if err != nil {
 		return nil, badValue("--upstream: want http(s)://host[:port][/path]")
@@ -91,6 +95,27 @@ func (c *call) guardedAPI(f *proxyFlags) (*guardedAPI, error) {
 	o := file.Options()
 	o.Log = log
 	return &guardedAPI{upstream, o}, nil
+}
+
+// loadOwner reads what the options of a guard, in the file of that name, need to know owners by.
+func (c *call) loadOwner(path string, o *httpguard.OwnerConfig) error {
+	if o.Certificate && c.config.TLSClientCA == "" {
+		return badValue("%s: owner: {certificate: true} needs --tls-certificate, --tls-key and --tls-client-ca: whoever these issuers certify is an owner", path)
+	}
+	if err := o.Load(beside(path)); err != nil {
+		return badValue("%s: %w", path, err)
+	}
+	return nil
+}
+
+// beside reads files whose paths are relative to that of another one, which names them.
+func beside(path string) func(name string) ([]byte, error) {
+	return func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		return readFile(name)
+	}
 }
 
 // callers gives who acts for each owner, on a server or on a store that this process holds open.
@@ -145,11 +170,11 @@ func (c *call) proxy(ctx context.Context, f *proxyFlags, api *guardedAPI, as fun
 	if err != nil {
 		return badValue("%s: %w", f.config, err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	l, address, err := c.listenAt(ctx, f.listen)
 	if err != nil {
-		return exit(Unavailable, "cannot listen: %w; give another address with --listen", err)
+		return err
 	}
-	if err := c.greetProxy(f, "http://"+l.Addr().String()); err != nil {
+	if err := c.greetProxy(f, address); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	return serveUntil(ctx, l, &http.Server{

@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -89,11 +87,10 @@ func (c *call) serve(ctx context.Context, s *stack, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.listen(ctx)
+	l, address, err := c.listenAt(ctx, c.config.Listen)
 	if err != nil {
 		return err
 	}
-	address := c.address(l)
 	if named, ok := s.engine.(interface{ SetHolder(string) error }); ok {
 		if err := named.SetHolder(address); err != nil {
 			return errors.Join(err, l.Close())
@@ -112,35 +109,6 @@ func (c *call) serve(ctx context.Context, s *stack, log *slog.Logger) error {
 	stop()
 	<-followed
 	return err
-}
-
-// listen opens the address of --listen, with TLS if a certificate is given.
-func (c *call) listen(ctx context.Context) (net.Listener, error) {
-	var certificate *tls.Config
-	if c.config.TLSCertificate != "" {
-		pair, err := tls.LoadX509KeyPair(c.config.TLSCertificate, c.config.TLSKey)
-		if err != nil {
-			return nil, badValue("--tls-certificate and --tls-key: %w", err)
-		}
-		certificate = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.config.Listen)
-	if err != nil {
-		return nil, exit(Unavailable, "cannot listen: %w; give another address with --listen", err)
-	}
-	if certificate != nil {
-		l = tls.NewListener(l, certificate)
-	}
-	return l, nil
-}
-
-// address is the URL of the server.
-func (c *call) address(l net.Listener) string {
-	scheme := "http://"
-	if c.config.TLSCertificate != "" {
-		scheme = "https://"
-	}
-	return scheme + l.Addr().String()
 }
 
 // greet says where the server is, and gives a first request to try.

@@ -30,6 +30,7 @@ const (
 	Place Group = 1 << iota // where the state is: data, store, server, token, scope, owner
 	Serve                   // the server
 	Log                     // what is logged, and how
+	Guard                   // how a guard listens
 )
 
 // Config is the value of every option. Fields of groups that a command did not bind keep what file and environment say.
@@ -48,6 +49,7 @@ type Config struct {
 	UnsafeDurability bool
 	TLSCertificate   string
 	TLSKey           string
+	TLSClientCA      string
 
 	MaxRequests    int
 	MaxConnections int
@@ -102,8 +104,9 @@ func (c *Config) options() []option {
 		{name: "init", group: Serve, value: truth(&c.Init), usage: "create the store if its data, keys and witness are all absent"},
 		{name: "witness", group: Serve | Place, value: text(&c.Witness), usage: "`path` of the witness file, on another disk to notice that all of --data was put back; default DIR/witness"},
 		{name: "unsafe-durability", group: Serve | Place, value: truth(&c.UnsafeDurability), usage: "run on an engine whose settings may lose acknowledged writes"},
-		{name: "tls-certificate", group: Serve, value: text(&c.TLSCertificate), usage: "`file` with the certificate chain in PEM, to serve HTTPS"},
-		{name: "tls-key", group: Serve, value: text(&c.TLSKey), usage: "`file` with the certificate's private key in PEM"},
+		{name: "tls-certificate", group: Serve | Guard, value: text(&c.TLSCertificate), usage: "`file` with the certificate chain in PEM, to serve HTTPS"},
+		{name: "tls-key", group: Serve | Guard, value: text(&c.TLSKey), usage: "`file` with the certificate's private key in PEM"},
+		{name: "tls-client-ca", group: Serve | Guard, value: text(&c.TLSClientCA), usage: "`file` with the certificates in PEM of who may certify clients; a client without a certificate of theirs is refused"},
 
 		{name: "max-requests", group: Serve, value: count(&c.MaxRequests), fallback: "1024", usage: "requests in progress; beyond it 503 overloaded"},
 		{name: "max-connections", group: Serve, value: count(&c.MaxConnections), fallback: "4096", usage: "open connections; beyond it new ones wait"},
@@ -114,7 +117,7 @@ func (c *Config) options() []option {
 		{name: "header-time", group: Serve, value: span(&c.HeaderTime), fallback: "10s", usage: "until the headers of a request must be complete"},
 		{name: "body-time", group: Serve, value: span(&c.BodyTime), fallback: "15s", usage: "until the body of a request must be complete; then 408"},
 		{name: "handle-time", group: Serve, value: span(&c.HandleTime), fallback: "30s", usage: "until the store must have answered a request"},
-		{name: "drain-time", group: Serve, value: span(&c.DrainTime), fallback: "30s", usage: "to finish what is in progress after SIGTERM"},
+		{name: "drain-time", group: Serve | Guard, value: span(&c.DrainTime), fallback: "30s", usage: "to finish what is in progress after SIGTERM"},
 		{name: "sweep-every", group: Serve, value: span(&c.SweepEvery), fallback: "1m", usage: "between two passes that delete what has expired"},
 		{name: "retention", group: Serve | Place, value: span(&c.Retention), fallback: "24h", usage: "how long a receipt is replayed"},
 		{name: "tombstones", group: Serve | Place, value: spanOrNone(&c.Tombstones), fallback: "720h", usage: "how long a key stays taken after that; 0: it may be used anew at once"},
@@ -198,8 +201,11 @@ func (c *Config) given(name string) bool { return c.bindings != nil && c.binding
 
 // check refuses options that do not go together.
 func (c *Config) check() error {
-	if c.bound&Serve != 0 && (c.TLSCertificate == "") != (c.TLSKey == "") {
+	if c.bound&(Serve|Guard) != 0 && (c.TLSCertificate == "") != (c.TLSKey == "") {
 		return errors.New("give both --tls-certificate and --tls-key, or neither")
+	}
+	if c.bound&(Serve|Guard) != 0 && c.TLSClientCA != "" && c.TLSCertificate == "" {
+		return errors.New("--tls-client-ca needs --tls-certificate and --tls-key: clients show certificates over TLS alone")
 	}
 	return nil
 }
