@@ -79,13 +79,20 @@ type FaultProxy struct {
 // Proxy starts a proxy in front of an address. It passes everything until it is told otherwise.
 func Proxy(t TB, target string) *FaultProxy {
 	t.Helper()
-	p := &FaultProxy{t: t, port: freePort(t), target: target, links: map[*link]bool{}}
+	p := &FaultProxy{t: t, target: target, links: map[*link]bool{}}
 	for direction := range p.flow {
 		p.flow[direction] = make(chan struct{})
 		close(p.flow[direction])
 	}
 	t.Cleanup(p.close)
-	p.Accept()
+	for range 20 { // another process may take a free port first
+		p.port = freePort(t)
+		if listener, err := net.Listen("tcp4", p.Addr()); err == nil {
+			p.accept(listener)
+			return p
+		}
+	}
+	t.Fatalf("proxy: every port that was free was taken by another process")
 	return p
 }
 
@@ -171,6 +178,11 @@ func (p *FaultProxy) Accept() {
 	if err != nil {
 		p.t.Fatalf("proxy: %v", err)
 	}
+	p.accept(listener)
+}
+
+// accept serves on a listener. The caller holds mu, or is alone.
+func (p *FaultProxy) accept(listener net.Listener) {
 	p.listener = listener
 	p.working.Go(func() { p.serve(listener) })
 }
