@@ -53,6 +53,8 @@ type driver struct {
 	open            func(ctx context.Context, target string, o Options) (engine.Engine, error)
 	// settings is nil where there are none.
 	settings func(ctx context.Context, target string, o Options) ([]engine.Setting, error)
+	// migrate is nil where there was never an older version.
+	migrate func(ctx context.Context, target string, o Options) (bool, error)
 }
 
 // drivers are all engines there are.
@@ -60,7 +62,7 @@ var drivers = []driver{
 	{schemes: []string{"memory"}, forgets: true, parse: parseMemory, provision: nothing, open: openMemory},
 	{schemes: []string{"file"}, parse: parseFile, provision: createFile, open: openFile},
 	{schemes: []string{"redis", "rediss"}, shared: true, parse: parseServer, provision: createRedis, open: openRedis, settings: settingsOfRedis},
-	{schemes: []string{"postgres", "postgresql"}, shared: true, parse: parseServer, provision: createPostgres, open: openPostgres, settings: settingsOfPostgres},
+	{schemes: []string{"postgres", "postgresql"}, shared: true, parse: parseServer, provision: createPostgres, open: openPostgres, settings: settingsOfPostgres, migrate: migratePostgres},
 }
 
 // Parse reads a URL. Its errors wrap [ErrURL].
@@ -93,6 +95,14 @@ func (l Location) Shared() bool { return l.engine.shared }
 // [engine.ErrForeign] if there is anything else.
 func (l Location) Provision(ctx context.Context, o Options) error {
 	return l.engine.provision(ctx, l.target, o.withDefaults())
+}
+
+// Migrate brings data of an older version up to date, and reports whether there was anything to do.
+func (l Location) Migrate(ctx context.Context, o Options) (bool, error) {
+	if l.engine.migrate == nil {
+		return false, nil
+	}
+	return l.engine.migrate(ctx, l.target, o.withDefaults())
 }
 
 // Open opens the engine. It creates nothing.

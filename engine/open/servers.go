@@ -123,6 +123,14 @@ func createPostgres(ctx context.Context, target string, o Options) error {
 	return postgres.Create(ctx, rest, options)
 }
 
+func migratePostgres(ctx context.Context, target string, o Options) (bool, error) {
+	rest, options, err := postgresOf(target, o)
+	if err != nil {
+		return false, err
+	}
+	return postgres.Migrate(ctx, rest, options)
+}
+
 func openPostgres(ctx context.Context, target string, o Options) (engine.Engine, error) {
 	rest, options, err := postgresOf(target, o)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 	defaultCommitTimeout = 20 * time.Second
 	lockFor              = "5s" // bound on a wait for a lock
 	maxAttempts          = 64   // conflicts after which a transaction gives up
-	turnAfter            = 3    // conflicts after which it waits for its turn
+	turnAfter            = 1    // conflicts after which it waits for its turn
 )
 
 func (o Options) withDefaults() (Options, error) {

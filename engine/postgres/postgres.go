@@ -2,11 +2,9 @@ package postgres
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -17,15 +15,6 @@ import (
 	"github.com/counterfoil/counterfoil/engine"
 )
 
-//go:embed schema_1.sql
-var schema1 string
-
-// migrations bring a schema from each version to the next.
-var migrations = []string{schema1}
-
-// createLock serialises concurrent migrations.
-const createLock = 0x436f756e74657266
-
 // Engine is a handle on the records of one database. It is safe for concurrent
 // use.
 type Engine struct {
@@ -34,48 +23,9 @@ type Engine struct {
 	guarantee engine.Guarantee
 	closed    atomic.Bool
 	guess     engine.Guess
-
-	mu    sync.Mutex
-	turns map[string]*turn
 }
 
 var _ engine.Engine = (*Engine)(nil)
-
-// Create makes the schema in the database that url names, or brings an older
-// one up to date. It is safe to call from several processes at once. It fails
-// with [engine.ErrStoreExists] if the schema is there in this version already.
-func Create(ctx context.Context, url string, o Options) error {
-	e, err := connect(ctx, url, o)
-	if err != nil {
-		return err
-	}
-	defer e.pool.Close()
-	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(createLock)); err != nil {
-			return err
-		}
-		version, err := schemaVersion(ctx, tx)
-		switch {
-		case err != nil:
-			return err
-		case version == len(migrations):
-			return engine.ErrStoreExists
-		case version > len(migrations):
-			return newer(version)
-		}
-		for _, m := range migrations[version:] {
-			if _, err := tx.Exec(ctx, m); err != nil {
-				return err
-			}
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO counterfoil.meta (version) VALUES ($1) ON CONFLICT (one) DO UPDATE SET version = excluded.version`, len(migrations))
-		return err
-	})
-	if errors.Is(err, engine.ErrStoreExists) || errors.Is(err, engine.ErrForeign) {
-		return err
-	}
-	return unavailable(err)
-}
 
 // Open opens the records in the database that url names. It never creates
 // anything. It refuses a database without the schema ([engine.ErrNoStore]), a
@@ -95,15 +45,11 @@ func Open(ctx context.Context, url string, o Options) (*Engine, error) {
 
 func (e *Engine) open(ctx context.Context) error {
 	version, err := schemaVersion(ctx, e.pool)
-	switch {
-	case err != nil:
+	if err != nil {
 		return unavailable(err)
-	case version == 0:
-		return fmt.Errorf("%w in this database: create one with 'counterfoil init --store'", engine.ErrNoStore)
-	case version > len(migrations):
-		return newer(version)
-	case version < len(migrations):
-		return fmt.Errorf("%w: its schema is of version %d; bring it to %d with 'counterfoil init --store'", engine.ErrForeign, version, len(migrations))
+	}
+	if err := fits(version, len(migrations)); err != nil {
+		return err
 	}
 	found, err := e.Settings(ctx)
 	if err != nil {
@@ -115,28 +61,6 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	e.guarantee.Unsafe, err = engine.Accept(found, e.options.UnsafeDurability)
 	return err
-}
-
-func newer(version int) error {
-	return fmt.Errorf("%w: its schema is of version %d, this program knows up to %d; use a newer program", engine.ErrForeign, version, len(migrations))
-}
-
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// schemaVersion gives the version of the schema, 0 if there is none.
-func schemaVersion(ctx context.Context, q querier) (int, error) {
-	var there bool
-	if err := q.QueryRow(ctx, "SELECT to_regclass('counterfoil.meta') IS NOT NULL").Scan(&there); err != nil || !there {
-		return 0, err
-	}
-	var version int
-	err := q.QueryRow(ctx, "SELECT version FROM counterfoil.meta").Scan(&version)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
-	}
-	return version, err
 }
 
 // errReadOnly: the server is a standby, or was made to refuse writes.
@@ -201,7 +125,7 @@ func connect(ctx context.Context, url string, o Options) (*Engine, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &Engine{pool: pool, options: o, turns: map[string]*turn{}}, nil
+	return &Engine{pool: pool, options: o}, nil
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool, o Options) error {

@@ -60,8 +60,18 @@ func (e *Engine) Now(ctx context.Context) (int64, error) {
 	return now, unavailable(err)
 }
 
-// Read is as the contract says: one statement, so one snapshot.
+// reader is the pool, or a connection of it.
+type reader interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Read is as the contract says.
 func (e *Engine) Read(ctx context.Context, keys []state.Key) (engine.Snapshot, error) {
+	return e.read(ctx, e.pool, keys)
+}
+
+// read takes one statement, so one snapshot.
+func (e *Engine) read(ctx context.Context, from reader, keys []state.Key) (engine.Snapshot, error) {
 	snap := engine.Snapshot{Keys: keys, Items: make([]*state.Sealed, len(keys)), Now: e.options.now()}
 	if err := engine.CheckKeys(keys); err != nil {
 		return snap, err
@@ -77,7 +87,7 @@ func (e *Engine) Read(ctx context.Context, keys []state.Key) (engine.Snapshot, e
 	for i, k := range keys {
 		kinds[i], ids[i] = int16(k.Kind), []byte(k.ID)
 	}
-	rows, err := e.pool.Query(ctx, readSQL, []byte(keys[0].Scope), kinds, ids)
+	rows, err := from.Query(ctx, readSQL, []byte(keys[0].Scope), kinds, ids)
 	if err != nil {
 		return snap, unavailable(err)
 	}

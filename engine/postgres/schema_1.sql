@@ -55,9 +55,12 @@ CREATE FUNCTION counterfoil.swap(
 	set_kinds smallint[], set_ids bytea[], set_versions bytea[], set_expiries bigint[], set_leases bigint[], set_datas bytea[],
 	del_kinds smallint[], del_ids bytea[],
 	the_timeline text,                            -- hex, as in the name of a WAL file
-	not_after bigint, the_now bigint              -- ms; without the_now the server's clock is asked
+	not_after bigint, the_now bigint,             -- ms; without the_now the server's clock is asked
+	the_turn bigint                               -- the lock on having the scope alone
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+	-- Whoever met a conflict may have the scope for a moment alone.
+	PERFORM pg_advisory_xact_lock_shared(the_turn);
 	PERFORM CASE WHEN l.alone THEN pg_advisory_xact_lock(l.hash) ELSE pg_advisory_xact_lock_shared(l.hash) END
 		FROM unnest(hashes, alone) AS l(hash, alone);
 

@@ -28,7 +28,7 @@ const (
 	codeLocksFull    = "53200"
 	resultConflict   = 1
 	resultLate       = 2
-	swapSQL          = "SELECT counterfoil.swap($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)"
+	swapSQL          = "SELECT counterfoil.swap($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25)"
 	commitNodeSQL    = "SET LOCAL synchronous_commit = local"
 	commitAnySQL     = "SET LOCAL synchronous_commit = on"
 	commitStandbySQL = "SELECT counterfoil.await_standbys()"
@@ -51,15 +51,11 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 		return err
 	}
 	for attempt := range maxAttempts {
-		if attempt == turnAfter {
-			leave, err := e.takeTurn(ctx, scopeOf(keys))
-			if err != nil {
-				return err
-			}
-			defer leave()
+		try := e.attempt
+		if attempt >= turnAfter {
+			try = e.inTurn
 		}
-		err := e.attempt(ctx, keys, fn)
-		if !errors.Is(err, errConflict) {
+		if err := try(ctx, keys, fn); !errors.Is(err, errConflict) {
 			return err
 		}
 	}
@@ -108,44 +104,59 @@ func boot() time.Duration { return clock.System{}.Boot() }
 
 // attempt reads, decides and applies once; errConflict if it has to start again.
 func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) error {
+	snap, plan, err := e.decide(ctx, e.pool, keys, fn)
+	if err != nil {
+		return err
+	}
+	return e.apply(ctx, snap, plan)
+}
+
+// decide reads, and calls fn until it asks for no more keys.
+func (e *Engine) decide(ctx context.Context, from reader, keys []state.Key, fn engine.Func) (engine.Snapshot, engine.Plan, error) {
 	keys = slices.Clone(keys)
 	for round := 1; ; round++ {
-		snap, err := e.Read(ctx, keys)
+		snap, err := e.read(ctx, from, keys)
 		if err != nil {
-			return err
+			return snap, engine.Plan{}, err
 		}
 		e.guess.Read(snap, boot())
 		plan, err := fn(snap)
-		switch {
-		case err != nil:
-			return err
-		case len(plan.More) == 0:
-			return e.apply(ctx, snap, plan)
+		if err != nil || len(plan.More) == 0 {
+			return snap, plan, err
 		}
 		keys = append(slices.Clip(keys), plan.More...)
 		if err := errors.Join(engine.CheckKeys(keys), engine.CheckRound(round)); err != nil {
-			return err
+			return snap, plan, err
 		}
 	}
 }
 
-// apply sends the swap and the COMMIT in one go.
-func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Plan) error {
-	if len(plan.Changes) == 0 && !e.options.Replicated {
-		// What was visible had been flushed by then.
-		return nil
+// step is the statement that applies a plan; "" if none is needed.
+func (e *Engine) step(snap engine.Snapshot, plan engine.Plan) (sql string, args []any, err error) {
+	switch {
+	case len(plan.Changes) > 0:
+		return e.swapOf(snap, plan)
+	case e.options.Replicated:
+		return touchSQL, []any{snap.Lineage.ID}, nil
 	}
-	sql, args := touchSQL, []any{snap.Lineage.ID}
-	if len(plan.Changes) > 0 {
-		var err error
-		if sql, args, err = e.swapOf(snap, plan); err != nil {
-			return err
-		}
+	return "", nil, nil // what was visible had been flushed by then
+}
+
+// apply sends BEGIN, the swap and the COMMIT in one go.
+func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Plan) error {
+	sql, args, err := e.step(snap, plan)
+	if err != nil || sql == "" {
+		return err
 	}
 	conn, err := e.acquire(ctx)
 	if err != nil {
 		return err
 	}
+	return e.send(ctx, conn, []string{"BEGIN", e.durability()}, sql, args, plan.Changes)
+}
+
+// send has a connection commit a step, after some statements without an answer.
+func (e *Engine) send(ctx context.Context, conn *pgxpool.Conn, before []string, sql string, args []any, changes []engine.Change) error {
 	// From here on the caller's context counts no more: a cancelled COMMIT would
 	// be reported as done. A caller who leaves does not know how it ends.
 	ended := make(chan error, 1)
@@ -153,12 +164,12 @@ func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Pl
 		defer conn.Release()
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.CommitTimeout)
 		defer cancel()
-		ended <- e.commit(own, conn, sql, args)
+		ended <- e.commit(own, conn, before, sql, args)
 	}()
 	select {
 	case err := <-ended:
 		if err == nil {
-			e.guess.Applied(plan.Changes)
+			e.guess.Applied(changes)
 		}
 		return err
 	case <-ctx.Done():
@@ -174,22 +185,27 @@ func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, unavailable(err)
 }
 
-func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, sql string, args []any) error {
-	durability := commitNodeSQL
+// durability is the statement that says how durable a transaction must be.
+func (e *Engine) durability() string {
 	switch {
 	case e.options.Replicated && e.options.UnsafeDurability:
-		durability = commitAnySQL
+		return commitAnySQL
 	case e.options.Replicated:
-		durability = commitStandbySQL
+		return commitStandbySQL
 	}
+	return commitNodeSQL
+}
+
+func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, before []string, sql string, args []any) error {
 	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	b.Queue(durability)
+	for _, statement := range before {
+		b.Queue(statement)
+	}
 	b.Queue(sql, args...)
 	b.Queue("COMMIT")
 	heed(conn.Conn().PgConn())
 	results := conn.SendBatch(ctx, b)
-	outcome, err := read(results)
+	outcome, err := answered(results, len(before))
 	closed := results.Close()
 	switch {
 	case err != nil:
@@ -207,11 +223,11 @@ func (e *Engine) commit(ctx context.Context, conn *pgxpool.Conn, sql string, arg
 	return nil
 }
 
-// read takes the answers in the order in which they were asked for. A refusal
-// by the server before the COMMIT is certain: nothing was written. Anything
-// else that goes wrong is not, as the COMMIT has been sent too.
-func read(results pgx.BatchResults) (int, error) {
-	for range 2 {
+// answered takes the answers in the order in which they were asked for. A
+// refusal by the server before the COMMIT is certain: nothing was written.
+// Anything else that goes wrong is not, as the COMMIT has been sent too.
+func answered(results pgx.BatchResults, before int) (int, error) {
+	for range before {
 		if _, err := results.Exec(); err != nil {
 			return 0, refusal(err)
 		}
@@ -361,7 +377,7 @@ func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) (sql string, arg
 		[]byte(snap.Keys[0].Scope), kinds, ids, seen, written, hashes, alone,
 		created.kinds, created.ids, created.versions, created.expiries, created.leases, created.datas,
 		changed.kinds, changed.ids, changed.versions, changed.expiries, changed.leases, changed.datas,
-		deleted.kinds, deleted.ids, snap.Lineage.ID, plan.NotAfter, now,
+		deleted.kinds, deleted.ids, snap.Lineage.ID, plan.NotAfter, now, turnOf(snap.Keys[0].Scope),
 	}, nil
 }
 
@@ -409,11 +425,4 @@ func flatten(scope string, locks []lock) (hashes []int64, alone []bool) {
 func hashOf(key state.Key) int64 {
 	sum := sha256.Sum256(key.Append(nil))
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // bits, not a number.
-}
-
-func scopeOf(keys []state.Key) string {
-	if len(keys) == 0 {
-		return ""
-	}
-	return keys[0].Scope
 }
