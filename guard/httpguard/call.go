@@ -269,8 +269,14 @@ func (c *call) run() (counterfoil.Ran, error) {
 	return ran, err
 }
 
+// claimFor bounds a claim.
+const claimFor = time.Minute
+
+// once makes the guarded call once. A client that leaves does not cut its claim off, which nobody would hold then.
 func (c *call) once() (counterfoil.Ran, error) {
-	return counterfoil.Run(c.request.Context(), watched{c.caller, &c.lost}, c.begin, c.effect)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.request.Context()), claimFor)
+	defer cancel()
+	return counterfoil.Run(ctx, watched{c.caller, &c.lost}, c.begin, c.effect)
 }
 
 // effect calls the handler. It no longer depends on the client: what has begun is finished and recorded.
