@@ -68,6 +68,9 @@ func TestServersAreProvisionedOpenedAndLookedAtByURL(t *testing.T) {
 		if err := l.Provision(t.Context(), open.Options{}); !errors.Is(err, engine.ErrStoreExists) {
 			t.Errorf("%s: made twice: %v", name, err)
 		}
+		if migrated, err := l.Migrate(t.Context(), open.Options{}); migrated || err != nil {
+			t.Errorf("%s: the newest was migrated: %v, %v", name, migrated, err)
+		}
 		e, err := l.Open(t.Context(), open.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -24,6 +24,8 @@ type created struct {
 	Keys      string `json:"keys,omitzero"`
 	Witness   string `json:"witness,omitzero"`
 	TokenFile string `json:"token_file,omitzero"`
+	// Migrated: the store was there, in an older version. Nothing else was made.
+	Migrated bool `json:"migrated,omitzero"`
 }
 
 func (a *app) initCommand() *cobra.Command {
@@ -39,6 +41,12 @@ func (a *app) initCommand() *cobra.Command {
 			return badValue("memory: would forget the store at once; use 'counterfoil serve --store memory: --init'")
 		}
 		log := slog.New(slog.DiscardHandler)
+		switch migrated, err := p.location.Migrate(ctx, p.engineOptions(c.config, log, nil)); {
+		case err != nil:
+			return err
+		case migrated:
+			return c.answer(&created{Store: p.shown, Migrated: true}, "brought the store's schema up to date; its records are as they were")
+		}
 		s, err := create(ctx, p, c.config, log, nil)
 		if err != nil {
 			return err
@@ -46,7 +54,7 @@ func (a *app) initCommand() *cobra.Command {
 		if err := s.close(); err != nil {
 			return err
 		}
-		return c.answer(&created{p.shown, p.keys, p.witness, p.token}, "created the store; the admin's token is in %s", p.token)
+		return c.answer(&created{Store: p.shown, Keys: p.keys, Witness: p.witness, TokenFile: p.token}, "created the store; the admin's token is in %s", p.token)
 	})
 }
 
