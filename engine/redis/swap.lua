@@ -6,6 +6,7 @@
 -- ARGV: limit of the clock in ms or '', lineage or '', number of replicas or '', numbers of the four groups of KEYS; the
 -- field of each record; the version of each present one; for each present one its new value, '' to keep it or '-' to
 -- delete it; the value of each one to create; for each index how many members to add, how many to remove, and these.
+-- On a conflict it answers as reading does, so that nobody has to ask again.
 local call = redis.call
 local created, absent, present, indexes = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local gone = created + absent
@@ -33,15 +34,28 @@ if ARGV[1] ~= '' then
     return 'late'
   end
 end
+local function conflict()
+  local time = call('TIME')
+  local found = {}
+  for i = 1, read do
+    found[i] = call('HGET', KEYS[i], ARGV[fields + i])
+  end
+  return {
+    string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)),
+    string.match(info, 'master_replid:(%x+)') or '',
+    string.match(info, 'master_replid2:(%x+)') or '',
+    found,
+  }
+end
 for i = 1, gone do
   if call('HEXISTS', KEYS[i], ARGV[fields + i]) ~= 0 then
-    return 'conflict'
+    return conflict()
   end
 end
 for i = gone + 1, read do
   local value = call('HGET', KEYS[i], ARGV[fields + i])
   if not value or string.sub(value, 1, 16) ~= ARGV[versions + i - gone] then
-    return 'conflict'
+    return conflict()
   end
 end
 for i = read + 1, read + indexes do

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,8 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	if err := engine.CheckKeys(keys); err != nil {
 		return err
 	}
-	if applied, err := e.guessed(ctx, keys, fn); applied || err != nil {
+	found, applied, err := e.guessed(ctx, keys, fn)
+	if applied || err != nil {
 		return err
 	}
 	for attempt := range maxAttempts {
@@ -45,8 +47,7 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 		if err := e.usable(ctx); err != nil {
 			return err
 		}
-		applied, err := e.attempt(ctx, keys, fn)
-		if applied || err != nil {
+		if found, applied, err = e.attempt(ctx, keys, found, fn); applied || err != nil {
 			return err
 		}
 	}
@@ -72,33 +73,33 @@ func (e *Engine) turn(ctx context.Context, keys []state.Key) (release func()) {
 }
 
 // guessed runs fn on what is expected, and writes its changes if everything is
-// so. It reports false without an error if it is not, or if fn did not decide on
-// changes: then a guess is not enough.
-func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
+// so. It reports false without an error if it is not, with what is there instead,
+// or if fn did not decide on changes: then a guess is not enough.
+func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (*reading, bool, error) {
 	for round := 1; engine.CheckKeys(keys) == nil && engine.CheckRound(round) == nil; round++ {
 		snap, ok := e.guess.Snapshot(keys, boot())
 		if !ok {
-			return false, nil
+			return nil, false, nil
 		}
 		plan, err := fn(e.dated(snap))
 		switch {
 		case err != nil:
-			return false, nil //nolint:nilerr // an error on a guess says nothing
+			return nil, false, nil //nolint:nilerr // an error on a guess says nothing
 		case len(plan.More) > 0:
 			keys = append(keys[:len(keys):len(keys)], plan.More...)
 		case len(plan.Changes) == 0:
-			return false, nil
+			return nil, false, nil
 		default:
-			applied, err := e.apply(ctx, e.expected(snap), plan)
+			found, applied, err := e.apply(ctx, e.expected(snap), plan)
 			if err != nil {
 				e.guess.Doubt()
-				return false, err
+				return nil, false, err
 			}
 			e.guess.Judged(applied)
-			return applied, nil
+			return found, applied, nil
 		}
 	}
-	return false, nil
+	return nil, false, nil
 }
 
 // expected is the reading that a guess stands for. Of the values only the
@@ -115,31 +116,35 @@ func (e *Engine) expected(snap engine.Snapshot) reading {
 }
 
 // attempt runs fn once, and again as long as it asks for more keys, and writes
-// its changes. It reports false without an error on a conflict.
-func (e *Engine) attempt(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
-	keys = keys[:len(keys):len(keys)]
+// its changes. found is what the last attempt has met, nil if nothing is known.
+// It reports false without an error on a conflict, with what it has met.
+func (e *Engine) attempt(ctx context.Context, keys []state.Key, found *reading, fn engine.Func) (*reading, bool, error) {
 	for round := 1; ; round++ {
-		r, err := e.read(ctx, keys)
-		if err != nil {
-			return false, err
+		if found == nil {
+			read, err := e.read(ctx, keys)
+			if err != nil {
+				return nil, false, err
+			}
+			found = &read
 		}
+		r := found
 		if err := e.trust(ctx, r.snap.Lineage.ID); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		e.guess.Read(r.snap, boot())
 		plan, err := fn(e.dated(r.snap))
 		switch {
 		case err != nil:
-			return false, err
+			return nil, false, err
 		case len(plan.More) == 0:
-			return e.apply(ctx, r, plan)
+			return e.apply(ctx, *r, plan)
 		}
-		keys = append(keys[:len(keys):len(keys)], plan.More...)
+		keys, found = append(slices.Clip(r.snap.Keys), plan.More...), nil
 		if err := engine.CheckKeys(keys); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		if err := engine.CheckRound(round); err != nil {
-			return false, err
+			return nil, false, err
 		}
 	}
 }
@@ -168,30 +173,47 @@ func (e *Engine) read(ctx context.Context, keys []state.Key) (reading, error) {
 	if err != nil {
 		return r, unavailable(err)
 	}
+	return r, r.take(answer, nil)
+}
+
+// take reads the answer of the script that reads, or of the one that writes when
+// it met a conflict; in that the values stand in an order of their own.
+func (r *reading) take(answer rueidis.RedisMessage, order []int) error {
 	parts, err := answer.ToArray()
 	if err != nil || len(parts) != 4 {
-		return r, unavailable(errAnswer)
+		return unavailable(errAnswer)
 	}
 	values, err := parts[3].ToArray()
 	if err != nil || len(values) != len(r.buckets) {
-		return r, unavailable(errAnswer)
+		return unavailable(errAnswer)
 	}
-	for i := range keys {
-		switch value, err := values[i].ToString(); {
+	for n := range r.snap.Keys {
+		i := n
+		if order != nil {
+			i = order[n]
+		}
+		switch value, err := values[n].ToString(); {
 		case rueidis.IsRedisNil(err):
 		case err != nil:
-			return r, unavailable(errAnswer)
+			return unavailable(errAnswer)
 		default:
 			r.values[i], r.snap.Items[i] = value, decode(value)
 		}
 	}
-	return r, e.date(&r.snap, parts)
+	return date(&r.snap, parts)
+}
+
+// again is a reading of the same keys that has yet to be taken.
+func (r *reading) again() *reading {
+	fresh := *r
+	fresh.snap.Items, fresh.values = make([]*state.Sealed, len(r.values)), make([]string, len(r.values))
+	return &fresh
 }
 
 var errAnswer = errors.New("the server gave an answer of another form than its script has")
 
 // date reads the clock and the lineage that stand before the values.
-func (e *Engine) date(snap *engine.Snapshot, parts []rueidis.RedisMessage) error {
+func date(snap *engine.Snapshot, parts []rueidis.RedisMessage) error {
 	now, err1 := parts[0].AsInt64()
 	id, err2 := parts[1].ToString()
 	previous, err3 := parts[2].ToString()
@@ -217,24 +239,25 @@ func (e *Engine) dated(snap engine.Snapshot) engine.Snapshot {
 func boot() time.Duration { return clock.System{}.Boot() }
 
 // apply writes the changes of a plan. It reports false without an error on a
-// conflict.
-func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (bool, error) {
+// conflict, with what is there instead, if that is known.
+func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (*reading, bool, error) {
 	if len(plan.Changes) == 0 {
-		return e.confirm(ctx, r)
+		applied, err := e.confirm(ctx, r)
+		return nil, applied, err
 	}
 	at, err := engine.Positions(r.snap.Keys, plan.Changes)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	limit := strconv.FormatInt(min(max(plan.NotAfter, 0), state.MaxAmount), 10)
 	if e.options.Clock != nil {
 		if e.options.Clock.Now().UnixMilli() > plan.NotAfter {
-			return false, engine.ErrLate
+			return nil, false, engine.ErrLate
 		}
 		limit = ""
 	}
 	if err := ctx.Err(); err != nil {
-		return false, unavailable(err)
+		return nil, false, unavailable(err)
 	}
 	s := newSwap(r, plan.Changes, at)
 	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas())
@@ -244,14 +267,18 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (bool, 
 	if s.writes && e.options.Replicas > 0 {
 		run = e.servers.runReplicated
 	}
-	applied, err := e.swap(run(ctx, s.script(), keys, args))
+	answer, err := run(ctx, s.script(), keys, args)
+	if found := r.again(); err == nil && found.take(answer, s.order()) == nil {
+		return found, false, nil // a conflict
+	}
+	applied, err := e.swap(answer, err)
 	if applied && !s.writes {
 		applied, err = e.confirm(ctx, r)
 	}
 	if applied {
 		e.guess.Applied(plan.Changes)
 	}
-	return applied, err
+	return nil, applied, err
 }
 
 // replicas is how many replicas a primary must have for its scripts to run.
@@ -278,7 +305,7 @@ func (e *Engine) swap(answer rueidis.RedisMessage, err error) (bool, error) {
 			return false, writeError(err)
 		}
 		return true, nil
-	case "conflict", "lineage":
+	case "lineage":
 		return false, nil
 	case "late":
 		return false, engine.ErrLate
