@@ -13,7 +13,8 @@ import (
 )
 
 // comparePostgres prints claims beside one INSERT a transaction, spends on four hot budgets beside four row updates in one
-// transaction, and four processes beside one, all on one real server with its default durability.
+// transaction, four processes beside one, and a large store beside a small one, all on real servers with their default
+// durability.
 func (b bench) comparePostgres() (err error) {
 	h := &host{dir: b.dir}
 	defer h.close()
@@ -52,7 +53,13 @@ func (b bench) comparePostgres() (err error) {
 			return err
 		}
 	}
-	return b.processesOn(server.DSN())
+	if err := b.processesOn(server.DSN()); err != nil {
+		return err
+	}
+	return b.manyBesideFew(ctx, func() (string, error) {
+		server := testserver.Postgres(h, testserver.PostgresOptions{})
+		return server.DSN(), preparePostgres(ctx, server)
+	})
 }
 
 func preparePostgres(ctx context.Context, server *testserver.PostgresServer) error {

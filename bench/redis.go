@@ -5,19 +5,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strconv"
-	"sync"
-	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
 	"github.com/counterfoil/counterfoil/engine/redis"
 	"github.com/counterfoil/counterfoil/internal/testserver"
-)
-
-// Live records of a small and of a large store.
-const (
-	fewLive  = 10_000
-	manyLive = 1_000_000
 )
 
 // compareRedis prints claims beside one bare Lua claim a call, spends on four hot budgets beside one bare Lua script of four
@@ -62,7 +54,10 @@ func (b bench) compareRedis() (err error) {
 	if err := b.processesOn(server.URL()); err != nil {
 		return err
 	}
-	return b.liveOnRedis(ctx, h)
+	return b.manyBesideFew(ctx, func() (string, error) {
+		server := testserver.Redis(h, testserver.RedisOptions{})
+		return server.URL(), prepareRedis(ctx, server)
+	})
 }
 
 func prepareRedis(ctx context.Context, server *testserver.RedisServer) error {
@@ -105,59 +100,4 @@ return 1`)
 	return func() error {
 		return script.Exec(ctx, client, keys, []string{"1", "1000000000"}).Error()
 	}
-}
-
-// liveOnRedis prints what claims and spends reach in a store with many live records beside one with few.
-func (b bench) liveOnRedis(ctx context.Context, h *host) error {
-	var servers []*testserver.RedisServer
-	for _, live := range []int64{fewLive, manyLive} {
-		server := testserver.Redis(h, testserver.RedisOptions{})
-		if err := prepareRedis(ctx, server); err != nil {
-			return err
-		}
-		if err := fill(ctx, server.URL(), live); err != nil {
-			return err
-		}
-		servers = append(servers, server)
-	}
-	for _, work := range []string{workClaims, workSpends} {
-		var few, many []float64
-		for range b.runs {
-			for i, rates := range []*[]float64{&few, &many} {
-				w, err := b.workOn(servers[i].URL(), work, 256)
-				if err != nil {
-					return err
-				}
-				*rates = append(*rates, w.Rate)
-			}
-		}
-		fmt.Printf("%-28s %8d %14.0f %14.0f %7.2fx\n", work+" at 10⁶ beside 10⁴", 256, median(few), median(many), median(many)/median(few))
-	}
-	return nil
-}
-
-// fill claims so many records.
-func fill(ctx context.Context, url string, records int64) error {
-	s, err := storeOn(ctx, url)
-	if err != nil {
-		return err
-	}
-	claim := claimOn(ctx, s)
-	var begun atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	for range 1024 {
-		wg.Go(func() {
-			for begun.Add(1) <= records && failed.Load() == nil {
-				if err := claim(); err != nil {
-					failed.Store(&err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return s.Close()
 }
