@@ -95,3 +95,34 @@ func TestServersAreProvisionedOpenedAndLookedAtByURL(t *testing.T) {
 		t.Errorf("replicated without standbys: %v", err)
 	}
 }
+
+// TestURLOfSeveralServersFindsTheOneThatTakesWrites: after a failover it is another one than the first.
+func TestURLOfSeveralServersFindsTheOneThatTakesWrites(t *testing.T) {
+	t.Parallel()
+	primary := testserver.Postgres(t, testserver.PostgresOptions{})
+	standby := testserver.PostgresStandby(t, primary, testserver.PostgresOptions{})
+	l, err := open.Parse(strings.Replace(primary.DSN(), primary.Addr(), standby.Addr()+","+primary.Addr(), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Provision(t.Context(), open.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := l.Open(t.Context(), open.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Close(); err != nil {
+		t.Error(err)
+	}
+	primary.Kill()
+	standby.Exec("ALTER SYSTEM SET synchronous_standby_names = ''")
+	standby.Promote()
+	after, err := l.Open(t.Context(), open.Options{})
+	if err != nil {
+		t.Fatalf("after the failover: %v", err)
+	}
+	if err := after.Close(); err != nil {
+		t.Error(err)
+	}
+}
