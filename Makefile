@@ -14,7 +14,7 @@ RESULTS := .bin/results
 # --- Groups of packages -------------------------------------------------------------------------------------------------
 # `make test` runs each group with its own flags and time limit; every package belongs to exactly one. A package that no
 # group names falls into `unit`, so that a new one is never left out.
-GROUPS := unit race servers crash linear faults process
+GROUPS := unit race servers crash linear faults process clients
 
 # Where goroutines share memory: the race detector pays.
 race_packages := ./store/... ./engine/... ./internal/clock/... ./internal/testserver/...
@@ -42,11 +42,16 @@ process_packages := ./tests/process/...
 process_flags :=
 process_timeout := 8m
 
+# Clients and servers from npm, and Stripe's mock; what is missing is installed first.
+clients_packages := ./tests/clients/...
+clients_flags :=
+clients_timeout := 8m
+
 unit_flags :=
 unit_timeout := 5m
 
 # What `make check` leaves to `make test`: it needs servers, processes, other builds or minutes.
-slow_packages := $(servers_packages) ./internal/planted/... ./internal/testserver/... ./tests/crash/... ./tests/linear/... ./tests/faults/... ./tests/process/...
+slow_packages := $(servers_packages) ./internal/planted/... ./internal/testserver/... ./tests/crash/... ./tests/linear/... ./tests/faults/... ./tests/process/... ./tests/clients/...
 
 # $(call list,PATTERNS): the packages of those patterns whose folders exist.
 list = $(if $(call existing,$(1)),$(shell $(GO) list $(call existing,$(1))))
@@ -57,9 +62,10 @@ crash = $(call list,$(crash_packages))
 linear = $(call list,$(linear_packages))
 faults = $(call list,$(faults_packages))
 process = $(call list,$(process_packages))
+clients = $(call list,$(clients_packages))
 servers = $(call list,$(servers_packages))
 race = $(filter-out $(servers),$(call list,$(race_packages)))
-unit = $(filter-out $(race) $(servers) $(crash) $(linear) $(faults) $(process),$(all))
+unit = $(filter-out $(race) $(servers) $(crash) $(linear) $(faults) $(process) $(clients),$(all))
 
 # --- Targets ------------------------------------------------------------------------------------------------------------
 .PHONY: help
@@ -83,7 +89,7 @@ $(GOLANGCI)-$(GOLANGCI_VERSION):
 	@ln -f $(GOLANGCI) $@
 
 .PHONY: setup
-setup: ## Install what the tests start: Redis, Valkey, PostgreSQL, faketime (Debian; idempotent)
+setup: ## Install what the tests start: Redis, Valkey, PostgreSQL, faketime, node (Debian; idempotent)
 	@scripts/setup.sh
 
 .PHONY: test

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests start or call: real servers, clock and compiler, all from Debian.
+# Installs what the tests start or call: real servers, clock, compiler and node, all from Debian.
 # Safe to run again: when everything is there it only looks, and ends within a second.
 #
 # Servers are installed, never started: the tests start their own, on loopback, in temporary directories.
@@ -18,6 +18,8 @@ redis-server                        redis-server
 /usr/lib/postgresql/*/bin/postgres  postgresql
 /usr/lib/postgresql/*/bin/psql      postgresql-client
 valkey-server                       valkey-server
+node                                nodejs
+npm                                 npm
 '
 
 have() {

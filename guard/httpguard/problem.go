@@ -25,11 +25,38 @@ func refuse(w http.ResponseWriter, p *api.Problem) {
 	if p.Code == api.Unauthenticated {
 		h.Set("WWW-Authenticate", `Bearer realm="counterfoil"`)
 	}
-	body, err := json.Marshal(p)
+	body, err := json.Marshal(refusal{p, errorOf(p)})
 	if err != nil {
 		body = []byte("{}") // a problem is plain data
 	}
 	send(w, p.Status, body, string(p.Code))
+}
+
+// refusal is a problem that clients recognise, too, who look for a member error and not at the status: those of Stripe take
+// any other JSON for the object that they asked for.
+type refusal struct {
+	*api.Problem
+	Error errorMember `json:"error"`
+}
+
+type errorMember struct {
+	Type    string   `json:"type"`
+	Code    api.Code `json:"code"`
+	Message string   `json:"message"`
+}
+
+func errorOf(p *api.Problem) errorMember {
+	e := errorMember{Type: "api_error", Code: p.Code, Message: p.Title}
+	if p.Detail != "" {
+		e.Message += ": " + p.Detail
+	}
+	switch p.Code {
+	case api.KeyReused, api.InFlight, api.OutcomeUnknown, api.KeyExpired, api.ReceiptNotRetained:
+		e.Type = "idempotency_error"
+	case api.Malformed, api.Invalid, api.TooLarge:
+		e.Type = "invalid_request_error"
+	}
+	return e
 }
 
 // instance names an answer by a random UUID (RFC 9562 5.4). Without randomness the answer goes without a name.
