@@ -228,7 +228,9 @@ func (s *Store) gather(sc *scope, answered int) {
 	now := before
 	for turns := 0; turns < gatherTurns && now < min(before+answered, groupBatches); turns++ {
 		runtime.Gosched() // the shortest timer is longer
-		now = waiting()
+		if n := waiting(); n > now {
+			now, turns = n, 0
+		}
 	}
 	if now-before < answered/4 {
 		sc.alone.Store(gatherPause)
@@ -237,9 +239,9 @@ func (s *Store) gather(sc *scope, answered int) {
 
 // Limits of gathering.
 const (
-	gatherTurns = 1000 // given to others, about 100 µs
-	gatherFrom  = 8    // callers answered at once
-	gatherPause = 100  // groups that nobody waits after, when few came back
+	gatherTurns = 300 // given to others without anybody coming back, about 30 µs
+	gatherFrom  = 8   // callers answered at once
+	gatherPause = 100 // groups that nobody waits after, when few came back
 )
 
 // cut takes the next group from the queue. With none left the worker is
