@@ -334,8 +334,7 @@ func TestAFullStoreRefusesRequests(t *testing.T) {
 
 func TestWhatIsNeverAcceptedIsRefusedBeforeAnything(t *testing.T) {
 	t.Parallel()
-	f := storetest.Memory(t)
-	d := &desk{Fixture: f, Approvals: approval.New(f.Store), t: t}
+	d := approval.New(storetest.Memory(t).Store)
 	for name, change := range map[string]func(*approval.AskParams){
 		"a wait that is too short":     func(p *approval.AskParams) { p.TTL = time.Second },
 		"a wait that is too long":      func(p *approval.AskParams) { p.TTL = 25 * time.Hour },
