@@ -17,7 +17,7 @@ RESULTS := .bin/results
 GROUPS := unit race servers crash linear faults process clients
 
 # Where goroutines share memory: the race detector pays.
-race_packages := ./store/... ./engine/... ./internal/clock/... ./internal/testserver/...
+race_packages := ./store/... ./engine/... ./guard/... ./internal/clock/... ./internal/testserver/...
 race_flags := -race
 race_timeout := 8m
 
