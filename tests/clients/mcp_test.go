@@ -296,7 +296,7 @@ func conformance(t *testing.T, url string) map[string][2]int {
 
 // cannotPass are scenarios that fail behind a guard although nothing in them passes without it, and why.
 var cannotPass = map[string]string{
-	"server-sse-polling": "its server ends a call's stream without an answer, and the guard does not ask for the rest of it: the outcome is unknown",
+	"server-sse-polling": "its server ends a call's stream without an answer and without an id to ask for the rest by: the outcome is unknown",
 }
 
 // TestConformanceIsTheSameThroughTheGuard runs the official conformance suite with and without the guard: what passes
