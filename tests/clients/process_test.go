@@ -113,7 +113,14 @@ func initialise(t *testing.T, data string) {
 }
 
 func environ() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
+	here, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir(),
+		"NODE_OPTIONS=--require=" + filepath.Join(here, "node18.cjs"),
+	}
 }
 
 // script runs a script of this folder with node, where it finds its packages, and returns what it wrote.
