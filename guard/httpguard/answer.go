@@ -96,9 +96,6 @@ func (a *answer) WriteHeader(status int) {
 // Write takes a part of the body.
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
-		if a.header["Content-Type"] == nil && len(p) > 0 {
-			a.header.Set("Content-Type", http.DetectContentType(p))
-		}
 		a.WriteHeader(http.StatusOK)
 	}
 	if !bodyAllowed(a.status) {
@@ -121,10 +118,14 @@ func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// finish is called when the handler has returned.
+// finish is called when the handler has returned. A type that the handler leaves open is found out as net/http does, here so
+// that a replay has the same.
 func (a *answer) finish() {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
+	}
+	if _, said := a.sent["Content-Type"]; !said && len(a.body) > 0 && len(a.sent["Content-Encoding"]) == 0 {
+		a.sent.Set("Content-Type", http.DetectContentType(a.body))
 	}
 }
 
@@ -154,6 +155,7 @@ func (a *answer) receipt(kept []string) operation.Receipt {
 // give sends the answer of the handler to the client.
 func (a *answer) give(w http.ResponseWriter, outcome string) {
 	h := w.Header()
+	h["Content-Type"] = nil // what the handler left open is left open
 	for name, values := range a.sent {
 		h[name] = values
 	}

@@ -92,3 +92,19 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 	visit(newRoot())
 }
+
+func TestTheProgramOfTheReadmeIsTheExample(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../examples/once/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := bytes.Cut(example, []byte("package main"))
+	if !bytes.Contains(readme, append([]byte("```go\npackage main"), program...)) {
+		t.Error("the program in README.md is another one than examples/once/main.go")
+	}
+}
