@@ -3,6 +3,7 @@ package mcpguard
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -81,6 +82,8 @@ func (g *Guard) keyOf(c *toolCall, p *Policy) (string, *Refusal) {
 	switch {
 	case len(key) > 256 || strings.ContainsFunc(key, unicode.IsControl):
 		return "", invalid("a key has at most 256 bytes, and no control characters")
+	case ownKey.MatchString(key):
+		return "", invalid("a key of this form is one that the guard makes itself")
 	case key != "":
 		return key, nil
 	case p.Keys == Derived:
@@ -130,6 +133,9 @@ func (g *Guard) derive(c *toolCall) (string, *Refusal) {
 	}
 	return hashed(ids.Hash(tagDerived, g.options.Server, run, c.tool, string(c.arguments))), nil
 }
+
+// ownKey matches the keys that the guard makes.
+var ownKey = regexp.MustCompile(`^mcp-[0-9a-f]{64}$`)
 
 func hashed(sum [32]byte) string { return "mcp-" + hex.EncodeToString(sum[:]) }
 

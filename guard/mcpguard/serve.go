@@ -104,20 +104,17 @@ func (s *guarded) prepare(ctx context.Context) *Refusal {
 const maxRounds = 16
 
 // goOn finds the round that the call continues. Only a recorded result that asked for input with this state allows it; what
-// the first round was granted, permit and budgets, holds for the later ones.
+// the first round was granted, permit and budgets, holds for the later ones, and for no other tool and arguments than its own.
 func (s *guarded) goOn(ctx context.Context) *Refusal {
 	b := &s.claim.begin
 	b.Permit, b.Expected, b.Spend = nil, permit.Expected{}, nil
+	receipt, err := s.firstRound(ctx)
 	key := b.Key
 	for range maxRounds {
-		op, err := s.caller.Operation(ctx, ids.Operation(s.call.owner, key))
-		if errors.Is(err, operation.ErrNotFound) {
+		if err != nil {
 			break
 		}
-		if err != nil {
-			return refusalOf(err, now())
-		}
-		state, asked := asksForInput(op.Receipt)
+		state, asked := asksForInput(receipt)
 		if !asked {
 			break
 		}
@@ -126,8 +123,32 @@ func (s *guarded) goOn(ctx context.Context) *Refusal {
 			b.Key = key
 			return nil
 		}
+		var op operation.Operation
+		op, err = s.caller.Operation(ctx, ids.Operation(s.call.owner, key))
+		receipt = op.Receipt
+	}
+	if err != nil && !errors.Is(err, permit.ErrMalformed) && !errors.Is(err, operation.ErrNotFound) {
+		return s.refusal(err)
 	}
 	return invalid("no recorded result of this key has asked for input with this requestState: begin the call anew, without inputResponses and requestState")
+}
+
+// firstRound gives the recorded result of the call that the key began with, if that was this very call. It asks as a claim
+// with a permit that is none: what is there answers, and nothing is claimed.
+func (s *guarded) firstRound(ctx context.Context) (*operation.Receipt, error) {
+	first := *s.call
+	first.responses, first.state = nil, nil
+	hash, err := permit.ParameterHash(first.arguments)
+	if err != nil {
+		return nil, err
+	}
+	p := s.claim.begin
+	p.Fingerprint, p.Permit = s.guard.fingerprint(&first), noPermit
+	p.Expected = permit.Expected{
+		Subject: first.owner, Capability: "none", Server: s.guard.options.Server, Tool: first.tool, RequestID: p.Key, ParameterHash: hash,
+	}
+	begun, err := s.caller.Begin(ctx, p)
+	return begun.Receipt, err
 }
 
 // asksForInput reports whether a recorded result is one that asks for input (2026-07-28), and the state that it gave.
