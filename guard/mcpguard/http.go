@@ -89,6 +89,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	r.Header.Del("Upgrade") // what comes through another protocol, nobody would judge
 	if r.Method != http.MethodPost { // nothing but a message has a body
 		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 	}
@@ -112,9 +113,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // post takes a message of a client.
 func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" || r.Header.Get("Content-Encoding") != "" {
-		p.refuse(w, r, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want Content-Type: application/json, not compressed"))
+	if !plainJSON(r.Header) {
+		p.refuse(w, r, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want one Content-Type, application/json, in UTF-8 and not compressed"))
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(p.guard.options.MaxFrame)))
@@ -161,6 +161,21 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	p.pass.ServeHTTP(w, r)
+}
+
+// plainJSON reports whether every reader takes the body for JSON in UTF-8: in another charset, or uncompressed, the same
+// bytes may be another message.
+func plainJSON(h http.Header) bool {
+	types := h.Values("Content-Type")
+	if len(types) != 1 || len(h.Values("Content-Encoding")) > 0 {
+		return false
+	}
+	media, parameters, err := mime.ParseMediaType(types[0])
+	charset, named := parameters["charset"]
+	if named {
+		delete(parameters, "charset")
+	}
+	return err == nil && media == "application/json" && (!named || strings.EqualFold(charset, "utf-8")) && len(parameters) == 0
 }
 
 // message handles what is not passed on at once. It reports false if the message is to be.

@@ -1,0 +1,103 @@
+package mcpguard_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/counterfoil/counterfoil/guard/mcpguard"
+)
+
+// TestBodyThatTheServerMayReadInAnotherWayIsRefused: what the guard judges as UTF-8 is another message in UTF-7, say.
+func TestBodyThatTheServerMayReadInAnotherWayIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var reached int
+	url := r.proxy(mcpguard.Options{}, r.answers(func(w http.ResponseWriter, req *http.Request, message string) {
+		reached++
+		r.pays(w, req, message)
+	}))
+	const hidden = `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"+ACIAfQ-,+ACI-method+ACI-:+ACI-tools/call+ACI-,+ACI-params+ACI-:+AHsAIg-name+ACI-:+ACI-pay+ACIAfQ-,+ACI-y+ACI-:+AHsAIg-z+ACI-:+ACI-"}}`
+	for _, headers := range [][]string{
+		{"Content-Type", "application/json; charset=utf-7"},
+		{"Content-Type", "application/json; charset=utf-16le"},
+		{"Content-Type", "application/json; profile=x"},
+		{"Content-Type", "application/json", "Content-Type", "application/json; charset=utf-7"},
+		{"Content-Type", "application/json", "Content-Encoding", "", "Content-Encoding", "deflate"},
+	} {
+		req := posted(t, t.Context(), url, hidden)
+		req.Header.Del("Content-Type")
+		for i := 0; i < len(headers); i += 2 {
+			req.Header[headers[i]] = append(req.Header[headers[i]], headers[i+1])
+		}
+		if status, body := sent(t, req); status != http.StatusUnsupportedMediaType || reached != 0 {
+			t.Errorf("%v: got %d %s, and the server %d messages", headers, status, body, reached)
+		}
+	}
+	for _, media := range []string{"application/json", `application/json; charset=utf-8`, `Application/JSON;charset="UTF-8"`} {
+		req := posted(t, t.Context(), url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+		req.Header.Set("Content-Type", media)
+		if status, body := sent(t, req); status != http.StatusOK {
+			t.Errorf("%s: got %d %s", media, status, body)
+		}
+	}
+}
+
+// TestNoConnectionToTheServerOpensBesideTheGuard, by a change of the protocol: whatever came through it would be unguarded.
+func TestNoConnectionToTheServerOpensBesideTheGuard(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() { // a server that changes to whatever it is asked for
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				req, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				if to := req.Header.Get("Upgrade"); to != "" {
+					fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", to)
+					return
+				}
+				fmt.Fprint(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+			}()
+		}
+	}()
+	r := newRig(t)
+	url := r.proxyTo(mcpguard.Options{}, "http://"+l.Addr().String())
+	host, _ := strings.CutSuffix(strings.TrimPrefix(url, "http://"), "/mcp")
+	for _, request := range []string{
+		"GET /mcp HTTP/1.1", "GET /ws HTTP/1.1", "OPTIONS /mcp HTTP/1.1", "DELETE /mcp HTTP/1.1", "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 40",
+	} {
+		for _, to := range []string{"h2c", "websocket"} {
+			conn, err := net.Dial("tcp", host) //nolint:noctx // a raw client
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "%s\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n"+
+				`{"jsonrpc":"2.0","id":1,"method":"ping"}`, request, to)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusNoContent {
+				t.Errorf("%s to %s: got %s", request, to, resp.Status)
+			}
+			conn.Close()
+		}
+	}
+}
