@@ -32,6 +32,10 @@ const HeaderPermit = "Counterfoil-Permit"
 // connection over.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != strings.ToUpper(r.Method) || r.Method == "PRI" { // which begins a connection of HTTP/2
+			refuse(w, api.NewProblem(api.Malformed, "a method is taken in capital letters alone"))
+			return
+		}
 		if overridden(r.Header) {
 			refuse(w, api.NewProblem(api.Malformed, "a header that overrides the method is not taken: send the method itself"))
 			return
@@ -46,14 +50,14 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 				refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form"))
 				return
 			}
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, oneProtocol(r, false))
 			return
 		}
 		if !plain {
-			refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form: no empty or dotted segments, no encoded slash or dot"))
+			refuse(w, api.NewProblem(api.Malformed, "the path is not in its plain form: no empty or dotted segments, no encoded slash or dot, and no route in another spelling"))
 			return
 		}
-		c := &call{guard: g, policy: p, request: r, next: next, answer: newAnswer(g.options.MaxAnswer, p.RecordFinal)}
+		c := &call{guard: g, policy: p, request: oneProtocol(r, true), next: next, answer: newAnswer(g.options.MaxAnswer, p.RecordFinal)}
 		c.serve(w)
 	})
 }
@@ -62,6 +66,19 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 func (g *Guard) anywhere(method string) bool {
 	return slices.ContainsFunc(g.options.Routes, func(r Route) bool { return slices.Contains(r.Policy.Methods, method) }) ||
 		slices.Contains(g.base.Methods, method)
+}
+
+// oneProtocol gives the request without the wish for another protocol, through which any other request could come unguarded.
+// WebSocket alone may be asked for, by GET; a guarded request is refused for it later.
+func oneProtocol(r *http.Request, guarded bool) *http.Request {
+	wishes := r.Header["Upgrade"]
+	if len(wishes) == 0 || len(wishes) == 1 && strings.EqualFold(wishes[0], "websocket") && (guarded || r.Method == http.MethodGet) {
+		return r
+	}
+	r = r.WithContext(r.Context())
+	r.Header = r.Header.Clone()
+	r.Header.Del("Upgrade")
+	return r
 }
 
 // call is one guarded request.
@@ -187,6 +204,9 @@ func (c *call) read(w http.ResponseWriter) *api.Problem {
 func (c *call) meter() *api.Problem {
 	if len(c.policy.Meters) == 0 {
 		return nil
+	}
+	if meters(c.policy.Meters).reads() && !onlyJSON(c.request.Header) {
+		return api.NewProblem(api.Malformed, "the route is metered by the body: want one Content-Type, application/json, in UTF-8 and not compressed; nothing was done")
 	}
 	var p *api.Problem
 	if c.cost, p = meters(c.policy.Meters).before(essence(c.request.Header["Content-Type"]), c.body, c.policy.RecordFinal); p != nil {

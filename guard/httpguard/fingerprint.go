@@ -71,6 +71,24 @@ func essence(types []string) string {
 	return media
 }
 
+// onlyJSON reports whether every reader takes the body for JSON in UTF-8: as a form, in another charset, or uncompressed,
+// the same bytes may say something else.
+func onlyJSON(h http.Header) bool {
+	types, coded := h["Content-Type"], h["Content-Encoding"]
+	if len(types) != 1 || len(coded) > 1 || len(coded) == 1 && !strings.EqualFold(coded[0], "identity") {
+		return false
+	}
+	for _, connection := range h["Connection"] { // what it names does not go on
+		if strings.Contains(strings.ToLower(connection), "content-") {
+			return false
+		}
+	}
+	media, parameters, err := mime.ParseMediaType(types[0])
+	charset, named := parameters["charset"]
+	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")) &&
+		(!named || strings.EqualFold(charset, "utf-8"))
+}
+
 // choose gives what counts of a body.
 func (f *Fingerprint) choose(body []byte) ([]byte, error) {
 	strict, err := canonical.Transform(nil, body)

@@ -1,13 +1,16 @@
 package httpguard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -62,6 +65,7 @@ type Guard struct {
 	options Options
 	base    *Policy
 	routes  *http.ServeMux
+	folded  *http.ServeMux // the same in small letters
 	kept    []string
 	slots   chan struct{}
 	counts  counts
@@ -125,27 +129,54 @@ func (g *Guard) plan() error {
 	if err := base.check(); err != nil {
 		return fmt.Errorf("httpguard: the default policy: %w", err)
 	}
-	g.base, g.routes = &base, http.NewServeMux()
+	g.base, g.routes, g.folded = &base, http.NewServeMux(), http.NewServeMux()
 	for _, r := range g.options.Routes {
 		p := r.Policy.over(&base)
 		if err := p.check(); err != nil {
 			return fmt.Errorf("httpguard: route %q: %w", r.Pattern, err)
 		}
-		if err := g.handle(r.Pattern, &p); err != nil {
+		if err := handle(g.routes, r.Pattern, &p); err != nil {
 			return err
 		}
+		_ = handle(g.folded, foldPattern(r.Pattern), &p) // of two that differ in letter case the first counts
 	}
 	return nil
 }
 
+// foldPattern gives a pattern in small letters, but for its method.
+func foldPattern(pattern string) string {
+	if i := strings.LastIndexAny(pattern, " \t"); i >= 0 {
+		return pattern[:i+1] + strings.ToLower(pattern[i+1:])
+	}
+	return strings.ToLower(pattern)
+}
+
+// otherwise reports whether there are servers that take the path of a request for that of a route with another policy:
+// in other letter case, with a slash at its end, or with parameters (RFC 3986, 3.3).
+func (g *Guard) otherwise(r *http.Request, found *Policy, pattern string) bool {
+	if strings.HasSuffix(pattern, r.URL.Path) {
+		return false // a route says just this
+	}
+	segments := strings.Split(strings.ToLower(r.URL.Path), "/")
+	for i, s := range segments {
+		s, _, _ = strings.Cut(s, ";")
+		segments[i] = strings.TrimSpace(s)
+	}
+	folded := strings.TrimRight(strings.Join(segments, "/"), "/")
+	host := strings.TrimSuffix(strings.ToLower(r.Host), ".")
+	h, _ := g.folded.Handler(&http.Request{Method: r.Method, Host: host, URL: &url.URL{Path: cmp.Or(folded, "/")}})
+	e, ok := h.(entry)
+	return ok && e.policy != found && !reflect.DeepEqual(e.policy, found)
+}
+
 // handle registers a route; a bad pattern, or two that conflict, make http.ServeMux panic.
-func (g *Guard) handle(pattern string, p *Policy) (err error) {
+func handle(routes *http.ServeMux, pattern string, p *Policy) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("httpguard: route %q: %v", pattern, reason)
 		}
 	}()
-	g.routes.Handle(pattern, entry{p})
+	routes.Handle(pattern, entry{p})
 	return nil
 }
 
@@ -162,9 +193,9 @@ func (g *Guard) policyOf(r *http.Request) (p *Policy, isPlain bool, unmatched ht
 	}
 	h, pattern := g.routes.Handler(r)
 	if e, ok := h.(entry); ok {
-		return e.policy, plain(r), nil
+		return e.policy, plain(r) && !g.otherwise(r, e.policy, pattern), nil
 	}
-	return g.base, pattern == "" && plain(r), h
+	return g.base, pattern == "" && plain(r) && !g.otherwise(r, g.base, ""), h
 }
 
 // nowhere refuses a request that no route matches.
@@ -193,8 +224,14 @@ func plain(r *http.Request) bool {
 // overrides are headers by which some frameworks take another method for the request's own.
 var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
+// overridden looks for these headers. Where headers become variables, a name with _ is one with -.
 func overridden(h http.Header) bool {
-	return slices.ContainsFunc(overrides, func(name string) bool { return len(h[name]) > 0 })
+	for name := range h {
+		if strings.HasPrefix(name, "X") && slices.Contains(overrides, http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Policy) check() error {

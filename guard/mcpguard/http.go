@@ -89,7 +89,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	r.Header.Del("Upgrade") // what comes through another protocol, nobody would judge
+	r.Header.Del("Upgrade")          // what comes through another protocol, nobody would judge
 	if r.Method != http.MethodPost { // nothing but a message has a body
 		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 	}

@@ -84,7 +84,7 @@ func TestNoConnectionToTheServerOpensBesideTheGuard(t *testing.T) {
 		"GET /mcp HTTP/1.1", "GET /ws HTTP/1.1", "OPTIONS /mcp HTTP/1.1", "DELETE /mcp HTTP/1.1", "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 40",
 	} {
 		for _, to := range []string{"h2c", "websocket"} {
-			conn, err := net.Dial("tcp", host) //nolint:noctx // a raw client
+			conn, err := net.Dial("tcp", host)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,6 +97,7 @@ func TestNoConnectionToTheServerOpensBesideTheGuard(t *testing.T) {
 			if resp.StatusCode != http.StatusNoContent {
 				t.Errorf("%s to %s: got %s", request, to, resp.Status)
 			}
+			resp.Body.Close()
 			conn.Close()
 		}
 	}
