@@ -52,6 +52,7 @@ type Guard struct {
 	options Options
 	base    *Policy
 	tools   map[string]*Policy
+	folded  map[string]bool // their names, folded
 	slots   chan struct{}
 }
 
@@ -84,7 +85,7 @@ func New(o Options) (*Guard, error) {
 			return nil, errors.New("mcpguard: an origin is scheme://host[:port]")
 		}
 	}
-	g := &Guard{options: o, tools: map[string]*Policy{}, slots: make(chan struct{}, o.InProgress)}
+	g := &Guard{options: o, tools: map[string]*Policy{}, folded: map[string]bool{}, slots: make(chan struct{}, o.InProgress)}
 	return g, g.plan()
 }
 
@@ -109,7 +110,7 @@ func (g *Guard) plan() error {
 		if err := p.check(); err != nil {
 			return fmt.Errorf("mcpguard: tool %q: %w", name, err)
 		}
-		g.tools[name] = &p
+		g.tools[name], g.folded[foldTool(name)] = &p, true
 	}
 	return nil
 }

@@ -40,9 +40,26 @@ func (g *Guard) policyOf(tool string) *Policy {
 	return g.base
 }
 
+// foldTool gives what servers may take for the same name: in small letters, of the usual width, without spaces around it
+// and what nobody sees.
+func foldTool(name string) string {
+	return strings.TrimSpace(strings.Map(func(c rune) rune {
+		switch {
+		case '\uff01' <= c && c <= '\uff5e':
+			c -= 0xfee0
+		case !unicode.IsPrint(c) && !unicode.IsSpace(c), unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+			return -1
+		}
+		return unicode.ToLower(c)
+	}, name))
+}
+
 // judge says what a call must be granted. It looks at nothing but the call and the configuration. The tool that a permit
 // is bound to is left open, since its schema is the server's.
 func (g *Guard) judge(c *toolCall) (*claim, *Refusal) {
+	if _, known := g.tools[c.tool]; !known && g.folded[foldTool(c.tool)] {
+		return nil, invalid("the name of the tool is almost that of another tool that the guard knows: spell it as the server lists it")
+	}
 	p := g.policyOf(c.tool)
 	key, refused := g.keyOf(c, p)
 	if refused != nil {

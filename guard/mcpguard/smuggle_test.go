@@ -102,3 +102,19 @@ func TestNoConnectionToTheServerOpensBesideTheGuard(t *testing.T) {
 		}
 	}
 }
+
+// TestToolWithAlmostTheNameOfAnotherIsRefused: a server may take it for that one, whose policy would not hold.
+func TestToolWithAlmostTheNameOfAnotherIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	client, server, _ := r.raw(mcpguard.Options{Tools: map[string]mcpguard.Policy{"pay": {Capability: "payments"}, "Look": {ReadOnly: true}}})
+	named := func(id, name string) string { return strings.Replace(callFrame(id, "k"+id), `"pay"`, `"`+name+`"`, 1) }
+	passes(t, client, server, named("1", "payout"))
+	passes(t, client, server, named("2", `L\u006fok`))
+	for n, name := range []string{"PAY", "Pay", " pay", "pay ", `pay\u200b`, `p\u00ada\ufe0fy`, `\uff50ay`, `pay\u0000`, `pay\n`, `\u3164pay`} {
+		client.send(named(fmt.Sprint(10+n), name))
+		if got := client.recv(); coded(t, got) != "invalid" {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
+}
