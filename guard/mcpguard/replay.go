@@ -11,10 +11,17 @@ import (
 const replayedText = `{"type":"text","text":"(This call was made before. It was not made again: this is the result that was recorded then.)"}`
 
 // replayed gives a recorded result, marked as such: in _meta, and with one more block of content, at the end, for the model
-// to read. Everything else keeps its bytes. What an operator recorded need not be a result; it is shown as text.
+// to read. Everything else keeps its bytes, but for line breaks between them, which would end a message over a pipe. What
+// an operator recorded need not be a result; it is shown as text.
 func replayed(recorded []byte) []byte {
 	if out, ok := marked(recorded); ok {
-		return out
+		if !bytes.ContainsAny(out, "\r\n") {
+			return out
+		}
+		compact := jsontext.Value(out)
+		if compact.Compact(jsontext.PreserveRawStrings(true)) == nil {
+			return compact
+		}
 	}
 	content := "[" + replayedText + "]"
 	if quoted, err := jsontext.AppendQuote(nil, recorded); err == nil && len(recorded) > 0 {

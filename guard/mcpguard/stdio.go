@@ -57,6 +57,7 @@ type pending struct {
 	answer    chan *answer  // of a guarded call, or of an own request: gets the answer, nil if it cannot be read; else nil
 	cancelled chan struct{} // of a guarded call: closed when its client cancels it
 	sent      bool          // of a guarded call: the server has it
+	answered  bool          // of a guarded call: the server has answered; no other answer counts
 	abandoned bool
 }
 
@@ -143,11 +144,9 @@ func (p *pump) judge(ctx context.Context, raw []byte) {
 func (p *pump) batch(ctx context.Context, raw []byte, frames []*frame) {
 	refused := p.guard.checkBatch(frames)
 	if refused == nil {
-		for _, f := range frames {
-			if f.request() && !p.register(&pending{id: f.id}) {
-				return
-			}
-		}
+		refused = p.registerAll(frames)
+	}
+	if refused == nil {
 		p.forward(ctx, raw)
 		return
 	}
@@ -250,21 +249,46 @@ func (v *verdict) frame(id jsontext.Value, task bool) []byte {
 // register remembers a request that is about to be sent. An id that is in use is refused: which request an answer is for
 // could not be told.
 func (p *pump) register(entry *pending) bool {
-	key := idKey(entry.id)
 	p.mu.Lock()
-	_, used := p.pending[key]
-	full := len(p.pending)-len(p.abandoned) >= maxPending
-	if !used && !full {
-		p.pending[key] = entry
-	}
+	refused := p.enter(entry)
 	p.mu.Unlock()
-	switch {
-	case used:
-		p.refuse(&rpcError{code: codeInvalidRequest, text: "the id is in use for another request", id: entry.id})
-	case full:
-		p.refuse(&rpcError{code: codeInternal, text: "too many requests are not answered yet", id: entry.id})
+	if refused != nil {
+		p.refuse(refused)
 	}
-	return !used && !full
+	return refused == nil
+}
+
+// registerAll remembers all requests of a batch, or none.
+func (p *pump) registerAll(frames []*frame) *rpcError {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var entered []string
+	for _, f := range frames {
+		if !f.request() {
+			continue
+		}
+		if refused := p.enter(&pending{id: f.id}); refused != nil {
+			for _, key := range entered {
+				delete(p.pending, key)
+			}
+			return refused
+		}
+		entered = append(entered, idKey(f.id))
+	}
+	return nil
+}
+
+// enter remembers a request. The pump is locked.
+func (p *pump) enter(entry *pending) *rpcError {
+	key := idKey(entry.id)
+	if _, used := p.pending[key]; used {
+		return &rpcError{code: codeInvalidRequest, text: "the id is in use for another request", id: entry.id}
+	}
+	if len(p.pending)-len(p.abandoned) >= maxPending {
+		return &rpcError{code: codeInternal, text: "too many requests are not answered yet", id: entry.id}
+	}
+	p.pending[key] = entry
+	return nil
 }
 
 // abandon says that nobody waits for a request any more. Its id stays in use for a while, since the answer may come late.
@@ -275,8 +299,8 @@ func (p *pump) abandon(entry *pending) {
 	if p.pending[key] != entry || entry.abandoned {
 		return
 	}
-	if entry.answer != nil && entry.cancelled != nil && !entry.sent {
-		delete(p.pending, key) // the server never heard of it
+	if entry.cancelled != nil && (entry.answered || !entry.sent) {
+		delete(p.pending, key) // the server has answered it, or never heard of it
 		return
 	}
 	entry.abandoned = true
@@ -341,8 +365,10 @@ func (p *pump) hear(raw []byte) {
 		p.toClient(raw)
 		return
 	}
-	entry := p.take(id)
+	entry, counts := p.take(id)
 	switch {
+	case !counts:
+		p.guard.options.Log.Error("the server answered a guarded call before it had it, or more than once: the answer is dropped")
 	case entry == nil || entry.answer == nil:
 		p.toClient(raw)
 	case err != nil:
@@ -364,22 +390,31 @@ func (p *pump) hearBatch(raw []byte) {
 		if !ok {
 			continue
 		}
-		if entry := p.take(id); entry != nil && entry.answer != nil {
+		entry, counts := p.take(id)
+		if entry != nil && entry.answer != nil {
 			p.guard.options.Log.Error("the server answered a guarded call in a batch, which is dropped")
-			entry.answer <- nil
+			if counts {
+				entry.answer <- nil
+			}
 			return
 		}
 	}
 	p.toClient(raw)
 }
 
-// take finds the request that an answer is for, and forgets it.
-func (p *pump) take(id string) *pending {
+// take finds the request that an answer is for, nil if there is none, and forgets it. One of a guarded call is kept until
+// the call is over, and only the first answer after it was sent counts.
+func (p *pump) take(id string) (entry *pending, counts bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entry := p.pending[id]
+	entry = p.pending[id]
 	if entry == nil {
-		return nil
+		return nil, true
+	}
+	if entry.cancelled != nil && !entry.abandoned {
+		counts = entry.sent && !entry.answered
+		entry.answered = entry.answered || counts
+		return entry, counts
 	}
 	delete(p.pending, id)
 	if entry.abandoned {
@@ -390,7 +425,7 @@ func (p *pump) take(id string) *pending {
 			}
 		}
 	}
-	return entry
+	return entry, true
 }
 
 // bury tells the client of requests that the server will not answer.
@@ -420,7 +455,6 @@ func (p *pump) forward(ctx context.Context, raw []byte) {
 func (p *pump) send(ctx context.Context, raw []byte, may func() bool) (sent bool, err error) {
 	select {
 	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-p.gone:
@@ -428,15 +462,31 @@ func (p *pump) send(ctx context.Context, raw []byte, may func() bool) (sent bool
 	}
 	select {
 	case <-p.gone:
+		<-p.turn
 		return false, errServerGone
 	default:
 	}
 	if !may() {
+		<-p.turn
 		return false, errCancelled
 	}
-	line := append(append(make([]byte, 0, len(raw)+1), raw...), '\n')
-	n, err := p.streams.ToServer.Write(line)
-	return n > 0, err
+	type wrote struct {
+		n   int
+		err error
+	}
+	done := make(chan wrote, 1)
+	go func() { // a server that reads nothing keeps its turn, and nobody longer than ctx
+		line := append(append(make([]byte, 0, len(raw)+1), raw...), '\n')
+		n, err := p.streams.ToServer.Write(line)
+		<-p.turn
+		done <- wrote{n, err}
+	}()
+	select {
+	case w := <-done:
+		return w.n > 0, w.err
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 }
 
 // toClient sends a message to the client. One that is gone hears nothing.

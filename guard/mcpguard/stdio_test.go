@@ -1,14 +1,19 @@
 package mcpguard_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/guard/mcpguard"
+	"github.com/counterfoil/counterfoil/internal/storetest"
 )
 
 // raw gives the two ends of a guard over stdin and stdout, as raw frames.
@@ -282,4 +287,106 @@ func TestCallThatAsksForInput(t *testing.T) {
 	refused(round("7", "s2", "decline"), "key_reused")
 	refused(round("8", "s1", "decline"), "key_reused")
 	refused(round("9", "s1", "accept"), "replayed")
+}
+
+// TestReplayOverAPipeIsOneLine, although the result was recorded with line breaks, here by a guard over HTTP.
+func TestReplayOverAPipeIsOneLine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	url := r.proxy(mcpguard.Options{}, r.answers(func(w http.ResponseWriter, _ *http.Request, _ string) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{\"jsonrpc\":\"2.0\",\"id\":1,\r\n \"result\":{\n\"content\": [\n{\"type\":\"text\",\n\"text\":\"a  b\"}\n],\n\"_meta\":{\n\"x\":\r1}}}")
+	}))
+	post(t, url, callFrame("1", "k"))
+	client, _, _ := r.raw(mcpguard.Options{})
+	client.send(callFrame("2", "k"))
+	if got := client.recv(); coded(t, got) != "replayed" || strings.Contains(got, "\r") || !strings.Contains(got, "a  b") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// gated is a caller that records nothing before it may.
+type gated struct {
+	counterfoil.Caller
+	asked, may chan struct{}
+}
+
+func (g *gated) Complete(ctx context.Context, p counterfoil.CompleteParams) (counterfoil.Completed, error) {
+	g.asked <- struct{}{}
+	<-g.may
+	return g.Caller.Complete(ctx, p)
+}
+
+func TestSecondAnswerDoesNotReachTheClientBeforeTheFirstIsRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	g := &gated{r.core.As(storetest.Scope, "ann"), make(chan struct{}), make(chan struct{})}
+	client, server, _ := r.raw(mcpguard.Options{As: func(string) counterfoil.Caller { return g }})
+	passes(t, client, server, callFrame("1", "k"))
+	server.send(fmt.Sprintf(paid, "1"))
+	<-g.asked
+	server.send(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+	server.send(`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}`)
+	passes(t, server, client, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
+	close(g.may)
+	if got := client.recv(); got != fmt.Sprintf(paid, "1") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestAnswerBeforeTheCallIsNone: it can only be that of another request, and is not recorded.
+func TestAnswerBeforeTheCallIsNone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	client, server, _ := r.raw(askFirst)
+	asks := func(id string) {
+		t.Helper()
+		client.send(callFrame(id, "k"))
+		asked := server.recv() // for its tools: the call waits
+		server.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"late"}]}}`)
+		server.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"pay","inputSchema":{}}]}}`, idIn(asked)))
+	}
+	asks("1")
+	got := client.recv()
+	if coded(t, got) != "approval_pending" {
+		t.Fatalf("got %s", got)
+	}
+	_, rest, _ := strings.Cut(got, `"approval_id":"`)
+	r.decide(rest[:64], true)
+	asks("2")
+	if got := server.recv(); got != callFrame("2", "k") {
+		t.Fatalf("the server got %s", got)
+	}
+	server.send(fmt.Sprintf(paid, "2"))
+	if got := client.recv(); got != fmt.Sprintf(paid, "2") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestServerThatReadsNothingDoesNotHoldItsClientsUp for longer than a call may take.
+func TestServerThatReadsNothingDoesNotHoldItsClientsUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	client, _, _ := r.raw(mcpguard.Options{Default: mcpguard.Policy{Timeout: 50 * time.Millisecond}})
+	client.send(callFrame("1", "k"))
+	if got := client.recv(); coded(t, got) != "outcome_unknown" {
+		t.Errorf("got %s", got)
+	}
+	client.send(callFrame("2", "l"))
+	if got := client.recv(); coded(t, got) != "upstream_unreachable" {
+		t.Errorf("got %s: not a byte of it was sent", got)
+	}
+}
+
+func TestBatchIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	client, server, _ := r.raw(mcpguard.Options{})
+	client.send(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`)
+	for _, id := range []string{"1", "2", "1"} {
+		if got := client.recv(); coded(t, got) != "-32600" || !strings.Contains(got, `"id":`+id) {
+			t.Errorf("got %s, want a refusal of %s", got, id)
+		}
+	}
+	passes(t, client, server, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) // the id is not in use
 }
