@@ -73,6 +73,8 @@ type answer struct {
 var (
 	errAnswerLarge = errors.New("the answer is larger than the guard takes")
 	errStream      = errors.New("the answer is a stream, or switches protocols")
+	errStatus      = errors.New("the answer has no status of HTTP")
+	errBrokenOff   = errors.New("the answer broke off")
 )
 
 func newAnswer(limit int64, stream bool) *answer {
@@ -88,6 +90,9 @@ func (a *answer) WriteHeader(status int) {
 		return
 	}
 	a.status, a.sent = status, a.header.Clone()
+	if status < 100 || status > 999 {
+		a.failed = errStatus
+	}
 	if status == http.StatusSwitchingProtocols || !a.stream && essence(a.sent["Content-Type"][:min(1, len(a.sent["Content-Type"]))]) == "text/event-stream" {
 		a.failed = errStream
 	}
@@ -116,6 +121,21 @@ func (*answer) Flush() {}
 
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// collect lets a handler answer. One that breaks its answer off, as proxies do when their upstream did, ends no connection
+// here: the client is told.
+func (a *answer) collect(from http.Handler, r *http.Request) {
+	defer func() {
+		switch reason := recover(); {
+		case reason == nil:
+		case reason != http.ErrAbortHandler: //nolint:errorlint // net/http compares the same way
+			panic(reason)
+		case a.failed == nil:
+			a.failed = errBrokenOff
+		}
+	}()
+	from.ServeHTTP(a, r)
 }
 
 // finish is called when the handler has returned. A type that the handler leaves open is found out as net/http does, here so
@@ -180,7 +200,7 @@ func replay(w http.ResponseWriter, r *operation.Receipt) {
 	}
 	h.Set(HeaderReplayed, "true")
 	status := r.Status
-	if status < 200 || status > 599 {
+	if status < 200 {
 		status = http.StatusOK // resolved by an operator, or no answer of HTTP
 	}
 	send(w, status, r.Body, "replay")

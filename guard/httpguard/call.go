@@ -307,10 +307,10 @@ func (c *call) effect(ctx context.Context, begun counterfoil.Begun) (counterfoil
 	r := c.request.WithContext(context.WithValue(ctx, wordKey{}, &c.word))
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body)), nil
 	r.Header = c.passedOn()
-	c.next.ServeHTTP(c.answer, r)
+	c.answer.collect(c.next, r)
 	c.answer.finish()
 	switch {
-	case c.word.unknown.Load():
+	case c.word.unknown.Load(), errors.Is(c.answer.failed, errBrokenOff):
 		return counterfoil.Result{}, errOpen
 	case c.word.none.Load():
 		c.held = nil
