@@ -114,12 +114,16 @@ func (c *call) showApproval(q *api.Approval) error {
 }
 
 // plainly writes text that somebody else chose so that it shows what it is: whatever a terminal would act on, hide or turn
-// around stands there as JSON escapes it (RFC 8259, 7).
+// around stands there as JSON escapes it (RFC 8259, 7). So does every blank after another, which could push text to where a
+// line or a column of its own would begin.
 func plainly[T ~string | ~[]byte](text T) string {
 	var b strings.Builder
+	var last rune
 	for _, c := range string(text) {
+		before := last
+		last = c
 		switch {
-		case c == ' ' || unicode.IsPrint(c):
+		case c == ' ' && before != ' ', c != ' ' && unicode.IsPrint(c) && !unseen(c):
 			b.WriteRune(c)
 		case c > 0xffff:
 			high, low := utf16.EncodeRune(c)
@@ -129,4 +133,9 @@ func plainly[T ~string | ~[]byte](text T) string {
 		}
 	}
 	return b.String()
+}
+
+// unseen reports whether a letter or mark shows nothing, although it counts as printable.
+func unseen(c rune) bool {
+	return c == '\u2800' || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }

@@ -13,6 +13,10 @@ func TestWhatATerminalWouldActOnIsShownEscaped(t *testing.T) {
 		"a\u00a0b":         `a\u00a0b`,
 		"tag \U000e0041":   `tag \udb40\udc41`,
 		"line\nother\rend": `line\u000aother\u000dend`,
+		"a\u3164b\u115fc":  `a\u3164b\u115fc`,
+		"a\ufe0fb\u034fc":  `a\ufe0fb\u034fc`,
+		"a\u2800b\uffa0":   `a\u2800b\uffa0`,
+		"a b  c    d":      `a b \u0020c \u0020\u0020\u0020d`,
 	} {
 		if got := plainly(text); got != want {
 			t.Errorf("%q is shown as %s, want %s", text, got, want)
