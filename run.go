@@ -1,11 +1,13 @@
 package counterfoil
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/operation"
 )
 
@@ -32,12 +34,14 @@ type Ran struct {
 const recordFor = 30 * time.Second
 
 // Run begins an operation, performs its effect if and only if that is allowed, and records the result. While the effect
-// runs the lease is renewed. A refusal of the begin is returned as it is, and the effect does not run.
+// runs the lease is renewed. A refusal of the begin is returned as it is, and the effect does not run. Nor does it if the
+// answer to the begin takes longer than the lease: the claim is taken back then, and the error is [ErrStale].
 //
 // If the effect fails, whether it has happened is not known: its error is returned, and the operation becomes outcome
 // unknown when its lease is over. So it is with a panic. Only an error that [NotPerformed] made takes the claim back, with
 // its hold and spends.
 func Run(ctx context.Context, c Caller, p BeginParams, effect func(context.Context, Begun) (Result, error)) (Ran, error) {
+	asked := clock.System{}.Now()
 	begun, err := c.Begin(ctx, p)
 	if err != nil {
 		return Ran{}, err
@@ -50,6 +54,13 @@ func Run(ctx context.Context, c Caller, p BeginParams, effect func(context.Conte
 		return ran, nil
 	default:
 		return Ran{}, fmt.Errorf("counterfoil: an answer of an unknown state: %w", errors.ErrUnsupported)
+	}
+	// Its lease is over, for all that is known here: others may have been told that the outcome is unknown, and somebody have
+	// found out that nothing happened.
+	if since(asked) >= cmp.Or(p.Lease, DefaultLease) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+		defer cancel()
+		return ran, giveUp(ctx, c, begun, NotPerformed(fmt.Errorf("%w: the effect was not performed", ErrStale)))
 	}
 	renewal := keepLease(ctx, c, begun, p.Lease)
 	defer renewal.stop() // after a panic too: the lease must run out
@@ -67,6 +78,12 @@ func Run(ctx context.Context, c Caller, p BeginParams, effect func(context.Conte
 	})
 	ran.Recorded = ran.RecordError == nil
 	return ran, nil
+}
+
+// since tells how long ago a moment was, at least: where the machine slept, only one of its clocks went on.
+func since(moment time.Time) time.Duration {
+	now := clock.System{}.Now()
+	return max(now.Sub(moment), now.Round(0).Sub(moment.Round(0)))
 }
 
 // NotPerformed wraps an error of an effect that proves that the effect has not happened and never will: the request was

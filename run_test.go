@@ -165,3 +165,27 @@ func TestALostLeaseIsReportedAndTheEffectIsLeftRunning(t *testing.T) {
 		}
 	})
 }
+
+// standing is a caller whose process stands still after each claim.
+type standing struct{ counterfoil.Caller }
+
+func (s standing) Begin(ctx context.Context, p counterfoil.BeginParams) (counterfoil.Begun, error) {
+	begun, err := s.Caller.Begin(ctx, p)
+	<-time.After(p.Lease)
+	return begun, err
+}
+
+// TestAnEffectDoesNotBeginAfterItsLease: until then somebody may have found out that it never did, and let another one begin.
+func TestAnEffectDoesNotBeginAfterItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, storetest.Memory(t))
+		p := request("order-1")
+		p.Lease = lease
+		_, err := counterfoil.Run(t.Context(), standing{d.ann}, p, d.never)
+		d.wantError("run", err, counterfoil.ErrStale)
+		if ran, err := d.run(request("order-1"), done); err != nil || !ran.Recorded {
+			t.Errorf("the claim is not taken back: %+v, %v", ran, err)
+		}
+	})
+}
