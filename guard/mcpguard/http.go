@@ -199,6 +199,10 @@ func (p *Proxy) message(w http.ResponseWriter, r *http.Request, f *frame) (handl
 	if p.guard.policyOf(c.tool).ReadOnly {
 		return false
 	}
+	if p.upstream.RawQuery == "" && r.URL.RawQuery != "" {
+		p.refuse(w, r, http.StatusOK, &rpcError{code: codeInvalidRequest, text: "a guarded call takes no query, which might change what it does: the guard's --upstream can have one", id: f.id})
+		return true
+	}
 	if err := p.guard.identify(c, r); err != nil {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="counterfoil"`)
 		p.refuse(w, r, http.StatusUnauthorized, &rpcError{code: codeInvalidRequest, text: err.Error(), id: f.id})

@@ -118,3 +118,16 @@ func TestToolWithAlmostTheNameOfAnotherIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardedCallTakesNoQuery: it might choose another account, and is no part of what is fingerprinted and approved.
+func TestGuardedCallTakesNoQuery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	url := r.proxy(mcpguard.Options{Tools: map[string]mcpguard.Policy{"look": {ReadOnly: true}}}, r.answers(r.pays))
+	status, body := post(t, url+"?account=2", callFrame("1", "k"))
+	r.wantsPost(status, body, http.StatusOK, "-32600", 0)
+	status, body = post(t, url+"?account=2", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	r.wantsPost(status, body, http.StatusOK, "", 0)
+	status, body = post(t, url+"?account=2", strings.Replace(callFrame("1", "k"), `"pay"`, `"look"`, 1))
+	r.wantsPost(status, body, http.StatusOK, "", 1)
+}
