@@ -164,6 +164,11 @@ func (list meters) before(media string, body []byte, streams bool) (a amounts, r
 	}
 	for i := range list {
 		m := &list[i]
+		for _, pointer := range append([]string{m.Request}, m.Hold.Fields...) {
+			if pointer != "" && respelled(doc, pointer) {
+				return a, unmetered("the route is metered: a member that differs in letter case alone has two readings", pointer)
+			}
+		}
 		if m.before() {
 			figure, ok := integer(doc, m.Request)
 			if !ok {
@@ -294,6 +299,30 @@ func integer(doc any, pointer string) (uint64, bool) {
 	}
 	n, err := strconv.ParseUint(number.String(), 10, 64)
 	return n, err == nil && n <= budget.MaxAmount
+}
+
+// respelled reports whether an object on the way to a pointer has a member whose name differs from that of the way in letter
+// case alone: some readers take it for the same.
+func respelled(doc any, pointer string) bool {
+	for _, step := range steps(pointer) {
+		in, ok := doc.(map[string]any)
+		if !ok {
+			doc, ok = at(doc, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+			if !ok {
+				return false
+			}
+			continue
+		}
+		for name := range in {
+			if name != step && strings.EqualFold(name, step) {
+				return true
+			}
+		}
+		if doc, ok = in[step]; !ok {
+			return false
+		}
+	}
+	return false
 }
 
 func truth(doc any, pointer string) bool {

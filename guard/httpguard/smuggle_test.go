@@ -136,3 +136,25 @@ func TestMeteredBodyIsReadInOneWay(t *testing.T) {
 	}
 	r.stands("acme", 3, 0)
 }
+
+// TestMeteredMemberIsThereInOneSpelling: an API that ignores letter case takes the last of several.
+func TestMeteredMemberIsThereInOneSpelling(t *testing.T) {
+	t.Parallel()
+	r := inMemory(t, metered(
+		httpguard.Meter{Budget: "acme", Request: "/order/amount"},
+		httpguard.Meter{Budget: "acme", Response: "/cost", Hold: httpguard.Estimate{Fields: []string{"/max", "/limit"}, Otherwise: 1}},
+	), echo)
+	r.define("acme", 100)
+	for _, body := range []string{
+		`{"order":{"amount":1,"Amount":90}}`, `{"order":{"amount":1},"ORDER":{"amount":90}}`, `{"order":{"amount":1,"AMOUNT":90}}`,
+		`{"order":{"amount":1},"Max":90}`, `{"order":{"amount":1},"max":1,"mAx":90}`, `{"order":{"amount":1},"limit":1,"L\u0131m\u0131t":1,"LIMIT":90}`,
+		`{"order":{"amount":1},"\u017ftream":1,"lim\u0069t":1,"limi\u0074":1}`,
+	} {
+		if got := r.post("k", body); got.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: got %d", body, got.StatusCode)
+		}
+	}
+	r.stands("acme", 0, 0)
+	r.want(r.post("k", `{"order":{"amount":1,"amounts":2},"max":1,"maximum":2}`, "Answer", `{"cost":1}`), 200, "execute", 1)
+	r.stands("acme", 2, 0)
+}
