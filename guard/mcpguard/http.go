@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,10 +28,19 @@ type ProxyOptions struct {
 	Upstream *url.URL // of the server's endpoint, http or https. Required
 	// Loopback says that the proxy listens on this machine alone: then requests must name it as their Host.
 	Loopback bool
+	// MaxBodies is how many bytes the messages of more than 64 KiB may have that are held at once, before it is known whose they
+	// are; 0: DefaultMaxBodies. Beyond: 503.
+	MaxBodies int64
 	// Transport calls the server; nil: that of [httpguard.NewTransport], which never sends a request twice. Another one must
 	// not send a request again by itself.
 	Transport http.RoundTripper
 }
+
+// DefaultMaxBodies is how many bytes of large messages a proxy holds at once if nothing else is said.
+const DefaultMaxBodies = 256 << 20
+
+// smallBody is how many bytes a message may have that does not count as large.
+const smallBody = 64 << 10
 
 // Proxy guards a server over the streamable HTTP transport, at the same path as the server's endpoint.
 type Proxy struct {
@@ -41,6 +51,8 @@ type Proxy struct {
 	pass      *httputil.ReverseProxy
 	streams   context.Context // ends with the proxy: streams that the server may send events on at any time
 	end       context.CancelFunc
+	maxBodies int64
+	bodies    atomic.Int64 // bytes of large messages that are held
 
 	mu    sync.Mutex
 	calls map[string]*sessionCall // calls in progress, by session and id
@@ -56,7 +68,8 @@ func (g *Guard) Proxy(o ProxyOptions) (*Proxy, error) {
 	if at.Path == "" {
 		at.Path = "/"
 	}
-	p := &Proxy{guard: g, upstream: &at, loopback: o.Loopback, transport: o.Transport, calls: map[string]*sessionCall{}}
+	p := &Proxy{guard: g, upstream: &at, loopback: o.Loopback, transport: o.Transport, maxBodies: o.MaxBodies, calls: map[string]*sessionCall{}}
+	take(&p.maxBodies, max(DefaultMaxBodies, int64(g.options.MaxFrame)))
 	if p.transport == nil {
 		p.transport = httpguard.NewTransport()
 	}
@@ -117,18 +130,19 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, http.StatusUnsupportedMediaType, refuseFrame(codeInvalidRequest, "want one Content-Type, application/json, in UTF-8 and not compressed"))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(p.guard.options.MaxFrame)))
-	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			p.refuse(w, r, http.StatusRequestEntityTooLarge, refuseFrame(codeInvalidRequest, "the message has more bytes than are taken"))
-			return
-		}
-		p.refuse(w, r, http.StatusBadRequest, refuseFrame(codeInvalidRequest, "the body ended before its end"))
+	body, held, refused := p.body(w, r)
+	defer p.bodies.Add(-held)
+	if refused != 0 {
+		p.refuse(w, r, refused, refuseFrame(codeInvalidRequest, bodyRefusals[refused]))
 		return
 	}
 	// From now on the connection may be silent for as long as a call takes.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	p.judge(w, r, body)
+}
+
+// judge passes a message on, refuses it, or makes the guarded call that it is.
+func (p *Proxy) judge(w http.ResponseWriter, r *http.Request, body []byte) {
 	frames, batch, refused := decodeFrames(body, p.guard.options.MaxFrame)
 	if refused == nil && batch {
 		refused = p.guard.checkBatch(frames)
@@ -161,6 +175,43 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	p.pass.ServeHTTP(w, r)
+}
+
+// bodyRefusals says why a body is not taken, by status.
+var bodyRefusals = map[int]string{
+	http.StatusRequestEntityTooLarge: "the message has more bytes than are taken",
+	http.StatusServiceUnavailable:    "as many large messages are held as are taken; send it again later",
+	http.StatusBadRequest:            "the body ended before its end",
+}
+
+// body reads a message. One that is large takes its share of what all of them may hold first, which is to be given back.
+func (p *Proxy) body(w http.ResponseWriter, r *http.Request) (body []byte, held int64, refused int) {
+	limit := int64(p.guard.options.MaxFrame)
+	if r.ContentLength > limit {
+		return nil, 0, http.StatusRequestEntityTooLarge
+	}
+	in := http.MaxBytesReader(w, r.Body, limit)
+	body, err := io.ReadAll(io.LimitReader(in, smallBody+1))
+	if err == nil && len(body) > smallBody {
+		held = limit
+		if r.ContentLength >= 0 {
+			held = r.ContentLength
+		}
+		if p.bodies.Add(held) > p.maxBodies {
+			return nil, held, http.StatusServiceUnavailable
+		}
+		var rest []byte
+		rest, err = io.ReadAll(in)
+		body = append(body, rest...)
+	}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, held, http.StatusRequestEntityTooLarge
+	case err != nil:
+		return nil, held, http.StatusBadRequest
+	}
+	return body, held, 0
 }
 
 // plainJSON reports whether every reader takes the body for JSON in UTF-8: in another charset, or uncompressed, the same

@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -130,4 +133,61 @@ func TestGuardedCallTakesNoQuery(t *testing.T) {
 	r.wantsPost(status, body, http.StatusOK, "", 0)
 	status, body = post(t, url+"?account=2", strings.Replace(callFrame("1", "k"), `"pay"`, `"look"`, 1))
 	r.wantsPost(status, body, http.StatusOK, "", 1)
+}
+
+// TestLargeMessagesOfAnybodyTakeNoMoreMemoryThanAllowed: nobody knows whose they are before they are read.
+func TestLargeMessagesOfAnybodyTakeNoMoreMemoryThanAllowed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	up := httptest.NewServer(r.answers(r.pays))
+	t.Cleanup(up.Close)
+	u, err := url.Parse(up.URL + "/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.guard(mcpguard.Options{MaxFrame: 1 << 20}).Proxy(mcpguard.ProxyOptions{Upstream: u, MaxBodies: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(p)
+	t.Cleanup(front.Close)
+	message := func(size int) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", size) + `"}}`
+	}
+	var ends []*io.PipeWriter
+	var answers []chan int
+	for _, announced := range []int64{1 << 20, -1} { // both hold a whole message
+		from, to := io.Pipe()
+		req := posted(t, t.Context(), front.URL+"/mcp", "")
+		req.Body, req.ContentLength = from, announced
+		answer := make(chan int, 1)
+		go func() {
+			if resp, err := http.DefaultTransport.RoundTrip(req); err == nil {
+				resp.Body.Close()
+				answer <- resp.StatusCode
+			}
+			close(answer)
+		}()
+		_, _ = io.WriteString(to, message(300 << 10)[:200<<10])
+		ends, answers = append(ends, to), append(answers, answer)
+	}
+	for p.Held() < 2<<20 {
+		runtime.Gosched()
+	}
+	if status, body := post(t, front.URL+"/mcp", message(100<<10)); status != http.StatusServiceUnavailable {
+		t.Errorf("one too many: got %d %s", status, body)
+	}
+	if status, body := post(t, front.URL+"/mcp", message(1<<10)); status != http.StatusOK {
+		t.Errorf("a small one: got %d %s", status, body)
+	}
+	for i, to := range ends {
+		_ = to.CloseWithError(io.ErrUnexpectedEOF)
+		<-answers[i]
+	}
+	for p.Held() > 0 {
+		runtime.Gosched()
+	}
+	if status, body := post(t, front.URL+"/mcp", message(100<<10)); status != http.StatusOK {
+		t.Errorf("afterwards: got %d %s", status, body)
+	}
 }
