@@ -115,7 +115,10 @@ func (h *httpCall) give(v *verdict) {
 
 // call sends the call to the server, and reads until its answer. Progress and requests of the server reach the client as
 // they come.
-func (h *httpCall) call(ctx context.Context) (*answer, error) {
+func (h *httpCall) call(ctx context.Context, by time.Time) (*answer, error) {
+	if !now().Before(by) {
+		return nil, errNotSent
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.session.stop, cancel)()

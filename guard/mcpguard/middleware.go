@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -83,7 +84,10 @@ func (g *Guard) identifyCall(ctx context.Context, c *toolCall, r *mcp.CallToolRe
 	return httpguard.CheckOwner(owner)
 }
 
-func (s *sdkCall) call(ctx context.Context) (*answer, error) {
+func (s *sdkCall) call(ctx context.Context, by time.Time) (*answer, error) {
+	if !now().Before(by) {
+		return nil, errNotSent
+	}
 	s.result, s.err = s.next(ctx, methodCall, s.request)
 	if s.err != nil {
 		a := &answer{failed: true}

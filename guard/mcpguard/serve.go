@@ -18,9 +18,9 @@ import (
 
 // upstream is the server of one call.
 type upstream interface {
-	// call sends the call and gives its answer. An error that [counterfoil.NotPerformed] made proves that the server did not
+	// call sends the call, until by or not at all, and gives its answer. An error that [counterfoil.NotPerformed] made proves that the server did not
 	// get it; after any other it may have had its effect.
-	call(context.Context) (*answer, error)
+	call(ctx context.Context, by time.Time) (*answer, error)
 	// schema gives the inputSchema of a tool as the server has it now; errNoTool if it has no such tool.
 	schema(ctx context.Context, tool string) ([]byte, error)
 }
@@ -50,6 +50,7 @@ type guarded struct {
 	up     upstream
 	caller counterfoil.Caller
 	claim  *claim
+	asked  time.Time          // when the claim was, or before
 	answer *answer            // of the server
 	held   *counterfoil.Begun // while the tool works, and after it if its outcome was left open
 }
@@ -189,6 +190,7 @@ func (s *guarded) run(ctx context.Context) *verdict {
 func (s *guarded) begin(ctx context.Context) (counterfoil.Ran, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimFor)
 	defer cancel()
+	s.asked = now()
 	ran, err := counterfoil.Run(ctx, s.caller, s.claim.begin, s.effect)
 	if !s.claim.awaits() || !errors.Is(err, permit.ErrMalformed) {
 		return ran, err
@@ -199,6 +201,7 @@ func (s *guarded) begin(ctx context.Context) (counterfoil.Ran, error) {
 	}
 	p := s.claim.begin
 	p.Permit = granted
+	s.asked = now()
 	return counterfoil.Run(ctx, s.caller, p, s.effect)
 }
 
@@ -207,7 +210,8 @@ func (s *guarded) effect(ctx context.Context, begun counterfoil.Begun) (counterf
 	s.held = &begun
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.claim.policy.Timeout)
 	defer cancel()
-	a, err := s.up.call(ctx)
+	// After its first lease, and without knowing whether it could be renewed, nobody may begin.
+	a, err := s.up.call(ctx, s.asked.Add(s.claim.policy.Lease))
 	if errors.Is(err, errNotSent) {
 		s.held = nil
 		return counterfoil.Result{}, counterfoil.NotPerformed(err)

@@ -507,8 +507,9 @@ type pipeCall struct {
 	entry *pending
 }
 
-func (c *pipeCall) call(ctx context.Context) (*answer, error) {
-	sent, err := c.send(ctx, c.frame.raw, c.begin)
+func (c *pipeCall) call(ctx context.Context, by time.Time) (*answer, error) {
+	// It waits for its turn as long as others write, and these as long as the server does not read.
+	sent, err := c.send(ctx, c.frame.raw, func() bool { return now().Before(by) && c.begin() })
 	if !sent {
 		return nil, errors.Join(errNotSent, err)
 	}

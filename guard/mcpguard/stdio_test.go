@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/counterfoil/counterfoil"
@@ -389,4 +390,28 @@ func TestBatchIsRefusedWhole(t *testing.T) {
 		}
 	}
 	passes(t, client, server, `{"jsonrpc":"2.0","id":1,"method":"ping"}`) // the id is not in use
+}
+
+// TestCallThatWaitsForItsTurnPastItsLeaseIsNotSent: others may know by then that it has not happened.
+func TestCallThatWaitsForItsTurnPastItsLeaseIsNotSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		client, server, _ := r.raw(mcpguard.Options{Default: mcpguard.Policy{Lease: time.Second}})
+		client.send(callFrame("1", "k")) // nobody reads it
+		synctest.Wait()
+		client.send(callFrame("2", "l"))
+		synctest.Wait()
+		<-time.After(time.Second)
+		if got := server.recv(); got != callFrame("1", "k") {
+			t.Errorf("the server got %s", got)
+		}
+		if got := client.recv(); coded(t, got) != "upstream_unreachable" || !strings.Contains(got, `"id":2`) {
+			t.Errorf("got %s", got)
+		}
+		server.send(fmt.Sprintf(paid, "1"))
+		client.recv()
+		_ = client.out.Close()
+		_ = server.out.Close()
+	})
 }
