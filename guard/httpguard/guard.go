@@ -164,9 +164,12 @@ func (g *Guard) otherwise(r *http.Request, found *Policy, pattern string) bool {
 	}
 	folded := strings.TrimRight(strings.Join(segments, "/"), "/")
 	host := strings.TrimSuffix(strings.ToLower(r.Host), ".")
-	h, _ := g.folded.Handler(&http.Request{Method: r.Method, Host: host, URL: &url.URL{Path: cmp.Or(folded, "/")}})
+	h, pattern := g.folded.Handler(&http.Request{Method: r.Method, Host: host, URL: &url.URL{Path: cmp.Or(folded, "/")}})
 	e, ok := h.(entry)
-	return ok && e.policy != found && !reflect.DeepEqual(e.policy, found)
+	if !ok {
+		return pattern != "" // the path of a route that ends with a slash, without it
+	}
+	return e.policy != found && !reflect.DeepEqual(e.policy, found)
 }
 
 // handle registers a route; a bad pattern, or two that conflict, make http.ServeMux panic.

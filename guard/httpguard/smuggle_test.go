@@ -97,11 +97,13 @@ func TestRouteIsNotLeftByASpellingThatServersTakeForTheSame(t *testing.T) {
 		{Pattern: "POST /v1/payments", Policy: httpguard.Policy{Capability: "pay", Server: "bank"}},
 		{Pattern: "POST /v1/Accounts/{id}/close", Policy: httpguard.Policy{Capability: "pay", Server: "bank"}},
 		{Pattern: "POST /v1/open/", Policy: httpguard.Policy{}},
+		{Pattern: "POST /v1/all/", Policy: httpguard.Policy{Capability: "pay", Server: "bank"}},
 	}}, paid)
 	for path, code := range map[string]string{
 		"/v1/payments": "permit_malformed", "/v1/payments/": "malformed", "/V1/Payments": "malformed", "/v1/payments;a=1": "malformed", "/v1/PAYMENTS/;": "malformed",
 		"/v1/Accounts/Ann/close": "permit_malformed", "/v1/accounts/Ann/close": "malformed", "/v1/Accounts/Ann/close;a": "malformed", "/v1/Accounts/Ann;a/close": "permit_malformed",
-		"/v1/%70ayments": "permit_malformed", "/v1/payments%20": "malformed", "/v1/payments%3Ba": "malformed",
+		"/v1/%70ayments": "permit_malformed", "/v1/all/": "permit_malformed", "/v1/all": "malformed", "/V1/all": "malformed", "/v1/all;a": "malformed", "/v1/ALL/x": "malformed",
+		"/v1/payments%20": "malformed", "/v1/payments%3Ba": "malformed",
 	} {
 		req := request("k", "a")
 		u, err := req.URL.Parse(path)
