@@ -146,7 +146,7 @@ func onCluster(t *testing.T, cluster *testserver.Cluster, space string) enginete
 		proxies[node.Addr()] = testserver.Proxy(t, node.Addr())
 	}
 	url := "redis://" + strings.Join(cluster.Addrs(), ",")
-	o := Options{ReplyTimeout: time.Second, space: space}
+	o := Options{ReplyTimeout: 2 * time.Second, space: space}
 	must(t, Create(t.Context(), url, o))
 	direct := o
 	o.dial = func(ctx context.Context, address string) (net.Conn, error) {
