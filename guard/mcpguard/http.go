@@ -429,6 +429,13 @@ func (p *Proxy) cancel(r *http.Request, f *frame) {
 	}
 }
 
+// givenUp reports whether the client has given the call up.
+func (c *sessionCall) givenUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cancelled
+}
+
 // deliver gives a call its answer.
 func (c *sessionCall) deliver(a *answer) {
 	c.mu.Lock()

@@ -119,6 +119,9 @@ func (h *httpCall) call(ctx context.Context, by time.Time) (*answer, error) {
 	if !now().Before(by) {
 		return nil, errNotSent
 	}
+	if h.session.givenUp() {
+		return nil, errors.Join(errNotSent, errCancelled)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.session.stop, cancel)()

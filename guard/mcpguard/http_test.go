@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/guard/httpguard"
 	"github.com/counterfoil/counterfoil/guard/mcpguard"
+	"github.com/counterfoil/counterfoil/internal/storetest"
 )
 
 // posted makes a request with a message.
@@ -433,4 +435,35 @@ func TestAnswerOnAResumedStreamOfTheClientIsRecorded(t *testing.T) {
 	}
 	status, body := post(t, url, callFrame("2", "k"))
 	r.wantsPost(status, body, http.StatusOK, "replayed", 1)
+}
+
+// pausing is a caller that claims nothing before it may.
+type pausing struct {
+	counterfoil.Caller
+	asked, may chan struct{}
+}
+
+func (p *pausing) Begin(ctx context.Context, b counterfoil.BeginParams) (counterfoil.Begun, error) {
+	p.asked <- struct{}{}
+	<-p.may
+	return p.Caller.Begin(ctx, b)
+}
+
+func TestCallThatIsCancelledBeforeItIsSentIsNotSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := &pausing{r.core.As(storetest.Scope, "ann"), make(chan struct{}), make(chan struct{})}
+	url := r.proxy(mcpguard.Options{As: func(string) counterfoil.Caller { return p }}, r.answers(r.pays))
+	done := make(chan string, 1)
+	go func() {
+		_, body := post(t, url, callFrame("1", "k"), "Mcp-Session-Id", "s")
+		done <- body
+	}()
+	<-p.asked
+	post(t, url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, "Mcp-Session-Id", "s")
+	close(p.may)
+	r.wantsPost(http.StatusOK, <-done, http.StatusOK, "upstream_unreachable", 0)
+	go func() { <-p.asked }()
+	status, body := post(t, url, callFrame("2", "k"), "Mcp-Session-Id", "s")
+	r.wantsPost(status, body, http.StatusOK, "", 1)
 }
