@@ -11,8 +11,19 @@ type figures struct {
 	tokens tokens
 }
 
-// tokens are counts of tokens; a nil one is not told.
-type tokens struct{ input, output, total *uint64 }
+// tokens are counts of tokens.
+type tokens struct{ input, output, total count }
+
+// count is a count of tokens. Streams tell it several times, counting up: the largest is what counts. Where one of them is no
+// count, none is told.
+type count struct {
+	n            uint64
+	told, broken bool
+}
+
+func (c *count) value() (uint64, bool) { return c.n, c.told && !c.broken }
+
+func (c *count) raise(n uint64) { c.n, c.told = max(c.n, n), true }
 
 // figuresOf reads an answer. What is not strict JSON, or is encoded, tells nothing.
 func figuresOf(form Usage, a *answer) figures {
@@ -41,62 +52,56 @@ func (f *figures) figure(m *Meter) (uint64, bool) {
 	t := &f.tokens
 	switch m.Count {
 	case Input:
-		return told(t.input)
+		return t.input.value()
 	case Output:
-		return told(t.output)
+		return t.output.value()
 	case Total, "":
 	}
 	// What is larger counts: the two parts, or the sum that is told.
-	said, known := told(t.total)
-	if t.input == nil || t.output == nil {
+	said, known := t.total.value()
+	input, ok1 := t.input.value()
+	output, ok2 := t.output.value()
+	if !ok1 || !ok2 {
 		return said, known
 	}
-	sum, fits := total(*t.input, *t.output)
+	sum, fits := total(input, output)
 	return max(sum, said), fits
-}
-
-func told(n *uint64) (uint64, bool) {
-	if n == nil {
-		return 0, false
-	}
-	return *n, true
 }
 
 // update takes over what an object of usage tells.
 func (t *tokens) update(form Usage, usage any) {
-	take := func(into **uint64, pointers ...string) {
-		for _, pointer := range pointers {
-			if n, ok := integer(usage, pointer); ok {
-				*into = &n
-				return
-			}
-		}
-	}
 	switch form {
 	case OpenAI:
-		take(&t.input, "/prompt_tokens", "/input_tokens")
-		take(&t.output, "/completion_tokens", "/output_tokens")
-		take(&t.total, "/total_tokens")
+		t.input.take(usage, "/prompt_tokens", "/input_tokens")
+		t.output.take(usage, "/completion_tokens", "/output_tokens")
+		t.total.take(usage, "/total_tokens")
 	case Anthropic:
-		take(&t.output, "/output_tokens")
-		var fresh, written, read *uint64
-		take(&fresh, "/input_tokens")
-		take(&written, "/cache_creation_input_tokens")
-		take(&read, "/cache_read_input_tokens")
-		if fresh == nil {
-			return
+		t.output.take(usage, "/output_tokens")
+		var fresh, written, read count
+		fresh.take(usage, "/input_tokens")
+		written.take(usage, "/cache_creation_input_tokens")
+		read.take(usage, "/cache_read_input_tokens")
+		sum, fits := total(fresh.n, written.n, read.n)
+		if fresh.told {
+			t.input.raise(sum)
 		}
-		if sum, ok := total(*fresh, orNone(written), orNone(read)); ok {
-			t.input = &sum
-		}
+		t.input.broken = t.input.broken || fresh.broken || written.broken || read.broken || !fits
 	}
 }
 
-func orNone(n *uint64) uint64 {
-	if n == nil {
-		return 0
+// take reads the first of some members that is there.
+func (c *count) take(usage any, pointers ...string) {
+	for _, pointer := range pointers {
+		value, there := at(usage, pointer)
+		if !there || value == nil {
+			continue
+		}
+		n, ok := integer(usage, pointer)
+		if c.broken = c.broken || !ok; ok {
+			c.raise(n)
+		}
+		return
 	}
-	return *n
 }
 
 const eventStream = "text/event-stream"
