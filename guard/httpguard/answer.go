@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/counterfoil/counterfoil/internal/clock"
 	"github.com/counterfoil/counterfoil/operation"
 )
 
@@ -218,6 +220,14 @@ func send(w http.ResponseWriter, status int, body []byte, outcome string) {
 		return
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(clock.System{}.Now().Add(patience(len(body))))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that is gone can ask again
+	_ = control.SetWriteDeadline(time.Time{})
+}
+
+// patience is how long a client may take to read an answer: until then it counts as a request in progress.
+func patience(length int) time.Duration {
+	return 30*time.Second + time.Duration(length/(32<<10))*time.Second
 }
