@@ -21,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterfoil/counterfoil/guard/httpguard"
+	"github.com/counterfoil/counterfoil/internal/clock"
 )
 
 // ProxyOptions configure [Guard.Proxy].
@@ -41,6 +42,9 @@ const DefaultMaxBodies = 256 << 20
 
 // smallBody is how many bytes a message may have that does not count as large.
 const smallBody = 64 << 10
+
+// bodyStep is how many bytes of a large message are taken at a time.
+const bodyStep = 1 << 20
 
 // Proxy guards a server over the streamable HTTP transport, at the same path as the server's endpoint.
 type Proxy struct {
@@ -191,18 +195,16 @@ func (p *Proxy) body(w http.ResponseWriter, r *http.Request) (body []byte, held 
 		return nil, 0, http.StatusRequestEntityTooLarge
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
-	body, err := io.ReadAll(io.LimitReader(in, smallBody+1))
-	if err == nil && len(body) > smallBody {
-		held = limit
-		if r.ContentLength >= 0 {
-			held = r.ContentLength
-		}
-		if p.bodies.Add(held) > p.maxBodies {
+	var read bytes.Buffer
+	_, err := io.CopyN(&read, in, smallBody)
+	for err == nil { // there may be more: what is only announced takes no share
+		if held += bodyStep; p.bodies.Add(bodyStep) > p.maxBodies {
 			return nil, held, http.StatusServiceUnavailable
 		}
-		var rest []byte
-		rest, err = io.ReadAll(in)
-		body = append(body, rest...)
+		_, err = io.CopyN(&read, in, bodyStep)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	var large *http.MaxBytesError
 	switch {
@@ -211,7 +213,7 @@ func (p *Proxy) body(w http.ResponseWriter, r *http.Request) (body []byte, held 
 	case err != nil:
 		return nil, held, http.StatusBadRequest
 	}
-	return body, held, 0
+	return read.Bytes(), held, 0
 }
 
 // plainJSON reports whether every reader takes the body for JSON in UTF-8: in another charset, or uncompressed, the same
@@ -347,7 +349,15 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, status int, body [
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // JSON, which says that it is
+	inTime(w, body)
+}
+
+// inTime writes to a client that may not read.
+func inTime(w http.ResponseWriter, body []byte) {
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(clock.System{}.Now().Add(clientPatience + time.Duration(len(body)/(32<<10))*time.Second))
+	_, _ = w.Write(body)
+	_ = control.SetWriteDeadline(time.Time{})
 }
 
 // sessionCall is a guarded call in progress, as others of its session see it.

@@ -105,7 +105,7 @@ func (h *httpCall) give(v *verdict) {
 	case v.given != nil:
 		h.out.header.Set("Content-Length", strconv.Itoa(len(message)))
 		h.out.begin()
-		_, _ = h.out.w.Write(message)
+		inTime(h.out.w, message)
 	case h.out.begun:
 		h.out.emit(eventOf(message))
 	default:
