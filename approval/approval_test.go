@@ -10,9 +10,14 @@ import (
 	"time"
 
 	"github.com/counterfoil/counterfoil/approval"
+	"github.com/counterfoil/counterfoil/engine/enginetest"
+	"github.com/counterfoil/counterfoil/engine/memory"
+	"github.com/counterfoil/counterfoil/internal/clock"
+	"github.com/counterfoil/counterfoil/internal/entropy"
 	"github.com/counterfoil/counterfoil/internal/storetest"
 	"github.com/counterfoil/counterfoil/permit"
 	"github.com/counterfoil/counterfoil/state"
+	"github.com/counterfoil/counterfoil/store"
 )
 
 // desk is a fixture with approvals on its store.
@@ -131,7 +136,7 @@ func TestTheOtherDecisionIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		var was *approval.DecidedError
-		if _, err := d.Deny(context.Background(), decideParams(granted)); !errors.Is(err, approval.ErrDecided) || !errors.As(err, &was) || was.State != approval.Granted {
+		if _, err := d.Deny(context.Background(), decideParams(granted)); !errors.Is(err, approval.ErrDecided) || !errors.Is(err, approval.ErrNotPending) || !errors.As(err, &was) || was.State != approval.Granted {
 			t.Errorf("Deny after a grant: %v", err)
 		}
 		if _, err := d.Grant(context.Background(), decideParams(denied), d.mint()); !errors.Is(err, approval.ErrDecided) {
@@ -164,6 +169,9 @@ func TestWhatNobodyDecidedInTimeIsAskedForAnew(t *testing.T) {
 		if _, err := d.Grant(context.Background(), decideParams(id), d.mint()); !errors.Is(err, approval.ErrExpired) {
 			t.Errorf("Grant after the time: %v", err)
 		}
+		if _, err := d.Deny(context.Background(), decideParams(id)); !errors.Is(err, approval.ErrNotPending) || errors.Is(err, approval.ErrDecided) {
+			t.Errorf("Deny after the time: %v", err)
+		}
 		if q, err := d.Get(context.Background(), approval.GetParams{Scope: storetest.Scope, ID: id}); err != nil || q.State != approval.Expired {
 			t.Errorf("Get: %+v, %v", q, err)
 		}
@@ -176,8 +184,26 @@ func TestWhatNobodyDecidedInTimeIsAskedForAnew(t *testing.T) {
 
 func TestAGrantIsOverWithItsPermit(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
-		d.grant(d.ask().ID)
+		ctx := context.Background()
+		id := d.ask().ID
+		d.grant(id)
 		d.Clock.Advance(5 * time.Minute)
+		// Nothing can be decided about it any more, and who granted it is still told.
+		q, err := d.Get(ctx, approval.GetParams{Scope: storetest.Scope, Owner: "alice", ID: id})
+		if err != nil || q.State != approval.Expired || q.DecidedBy != "operator" || string(q.Arguments) != `{"cents":500,"to":"bob"}` {
+			t.Errorf("Get: %+v, %v", q, err)
+		}
+		if _, err := d.Get(ctx, approval.GetParams{Scope: storetest.Scope, Owner: "mallory", ID: id}); !errors.Is(err, approval.ErrNotFound) {
+			t.Errorf("Get of another owner's: %v", err)
+		}
+		_, grant := d.Grant(ctx, decideParams(id), d.mint())
+		_, deny := d.Deny(ctx, decideParams(id))
+		if !errors.Is(grant, approval.ErrExpired) || !errors.Is(deny, approval.ErrExpired) {
+			t.Errorf("Grant: %v; Deny: %v", grant, deny)
+		}
+		if page, err := d.List(ctx, approval.ListParams{Scope: storetest.Scope, State: approval.Expired}); err != nil || len(page.Requests) != 1 || page.Damaged != nil {
+			t.Errorf("List: %+v, %v", page, err)
+		}
 		d.wantState(approval.Pending, d.ask())
 	})
 }
@@ -319,6 +345,131 @@ func TestADamagedRequestIsNeverAbsentNorGranted(t *testing.T) {
 			t.Errorf("List: %+v, %v", page, err)
 		}
 	})
+}
+
+func TestInQuarantineNothingIsAskedForNorDecided(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		ctx := context.Background()
+		other := func(p *approval.AskParams) { p.Call.RequestID = "order-2" }
+		waiting, granted := d.ask().ID, d.ask(other).ID
+		d.grant(granted)
+		d.Quarantine()
+		_, asked := d.Ask(ctx, askParams(func(p *approval.AskParams) { p.Call.RequestID = "order-3" }))
+		_, grant := d.Grant(ctx, decideParams(waiting), d.mint())
+		_, deny := d.Deny(ctx, decideParams(waiting))
+		for what, err := range map[string]error{"Ask": asked, "Grant": grant, "Deny": deny} {
+			if !errors.Is(err, state.ErrRecovering) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		// What stood before is told as it stood.
+		d.wantState(approval.Pending, d.ask())
+		d.wantState(approval.Granted, d.ask(other))
+		if done, err := d.Grant(ctx, decideParams(granted), d.mint()); err != nil || !done.Repeated {
+			t.Errorf("Grant of what was granted before: %+v, %v", done, err)
+		}
+	})
+}
+
+func TestWhatIsOverIsSweptAndMakesRoom(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		ctx := context.Background()
+		d.Caps(func(c *state.Caps) { c.Live, c.OwnerLive = 6, 3 })
+		calls := []func(*approval.AskParams){
+			func(p *approval.AskParams) { p.Call.RequestID = "undecided" },
+			func(p *approval.AskParams) { p.Call.RequestID = "granted" },
+			func(p *approval.AskParams) { p.Call.RequestID = "denied" },
+		}
+		ids := []string{d.ask(calls[0]).ID, d.ask(calls[1]).ID, d.ask(calls[2]).ID}
+		d.grant(ids[1])
+		if _, err := d.Deny(ctx, decideParams(ids[2])); err != nil {
+			t.Fatal(err)
+		}
+		more := func(n int) error {
+			_, err := d.Ask(ctx, askParams(func(p *approval.AskParams) { p.Call.RequestID = fmt.Sprint("more-", n) }))
+			return err
+		}
+		left := func(after time.Duration, want ...error) {
+			t.Helper()
+			d.Clock.Advance(after)
+			if _, err := d.Store.Sweep(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for n, id := range ids {
+				if _, err := d.Get(ctx, approval.GetParams{Scope: storetest.Scope, ID: id}); !errors.Is(err, want[n]) {
+					t.Errorf("%s is left with %v, want %v", id, err, want[n])
+				}
+			}
+		}
+		// The permit of the granted one lives for 5 min, the undecided one waits for 1 h, the denied one stays for a day.
+		left(6*time.Minute, nil, nil, nil)
+		left(20*time.Minute, nil, approval.ErrNotFound, nil)
+		if err := more(1); err != nil {
+			t.Errorf("after the first is swept: %v", err)
+		}
+		if err := more(2); !errors.Is(err, state.ErrOwnerFull) {
+			t.Errorf("without room: %v", err)
+		}
+		left(time.Hour, approval.ErrNotFound, approval.ErrNotFound, nil)
+		left(24*time.Hour, approval.ErrNotFound, approval.ErrNotFound, approval.ErrNotFound)
+		if err := more(3); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+	})
+}
+
+func TestADecisionIsTakenOnceWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]enginetest.Failure{
+		"the request was lost": enginetest.LoseRequest, "the reply was lost": enginetest.LoseReply,
+		"out of reach": enginetest.Refuse, "contended": enginetest.Contend, "the request comes in late": enginetest.Delay,
+	} {
+		for times := 1; times <= 3; times++ {
+			t.Run(fmt.Sprintf("%s/%d times", name, times), func(t *testing.T) {
+				t.Parallel()
+				decidedDespite(t, failure, times)
+			})
+		}
+	}
+}
+
+// decidedDespite grants through faults, again until it is answered, and wants one permit of it all.
+func decidedDespite(t *testing.T, failure enginetest.Failure, times int) {
+	c := clock.NewManual(storetest.Start)
+	faults := enginetest.Faulty(memory.New(c))
+	options := store.Options{Keys: storetest.Keys(t), Clock: c, Entropy: entropy.Seeded(1)}
+	if err := store.Create(t.Context(), faults, options); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), faults, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{Fixture: &storetest.Fixture{Store: s, Clock: c}, Approvals: approval.New(s), t: t}
+	id, mint, n := d.ask().ID, d.mint(), 0
+	faults.Plan(func(string, int) enginetest.Failure {
+		if n++; n > times {
+			return enginetest.None
+		}
+		return failure
+	})
+	seen := map[string]bool{}
+	for range 6 {
+		if _, err = d.Grant(t.Context(), decideParams(id), mint); err == nil {
+			seen[string(d.ask().Permit)] = true
+		} else if !errors.Is(err, state.ErrUnknown) && !errors.Is(err, state.ErrUnavailable) {
+			t.Fatalf("a fault reads as %v", err)
+		}
+		if _, late := faults.Deliver(t.Context()); late != nil {
+			t.Fatal(late)
+		}
+	}
+	if err != nil || len(seen) != 1 {
+		t.Fatalf("at last %v, with permits %v; want one", err, seen)
+	}
+	if _, err := d.Deny(t.Context(), decideParams(id)); !errors.Is(err, approval.ErrDecided) {
+		t.Errorf("the other decision: %v", err)
+	}
 }
 
 func TestAFullStoreRefusesRequests(t *testing.T) {

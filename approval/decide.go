@@ -36,6 +36,7 @@ type Permit struct {
 // Grant decides for a pending request, together with the permit that mint gives for its call. Of any number of decisions,
 // in any number of processes, one is taken: the same again is Repeated, with the permit that was minted first; the other
 // one is a [*DecidedError]. A request that nobody has decided in time is [ErrExpired], one that is not there [ErrNotFound].
+// In a scope in quarantine nothing is decided ([state.ErrRecovering]): a decision may have been lost.
 func (a *Approvals) Grant(ctx context.Context, p DecideParams, mint func(Call) (*Permit, error)) (Decided, error) {
 	return a.decide(ctx, &p, Granted, mint)
 }
@@ -103,11 +104,29 @@ func (a *Approvals) find(ctx context.Context, scope, owner string, key state.Key
 		return nil, nil, refused(&out)
 	}
 	r := out.Records[0]
+	if r != nil && r.Tomb {
+		if r, err = a.over(ctx, key, r.Version); err != nil {
+			return nil, nil, err
+		}
+	}
 	if r == nil || r.State == state.Void || owner != "" && r.Owner != owner {
 		return nil, nil, ErrNotFound
 	}
 	q, _, err := request(key, r, out.Now)
 	return q, r, err
+}
+
+// over reads what a step no longer shows of a decided request whose time is over. Nothing but that it is over follows from
+// it, so that a bare read will do; nil if it is gone.
+func (a *Approvals) over(ctx context.Context, key state.Key, version state.Version) (*state.Record, error) {
+	found, err := a.store.Read(ctx, key)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if r := found[0]; r != nil && r.Version == version {
+		return r, nil
+	}
+	return nil, nil
 }
 
 // deciding is one step that decides.
@@ -160,6 +179,8 @@ func (d *deciding) refused(out *state.Outcome) error {
 			return ErrExpired
 		case state.Changed, state.NotPending, state.NotHolder, state.Absent:
 			return nil
+		case state.Recovering:
+			return refused(out)
 		}
 	}
 	if d.permit != nil {

@@ -11,10 +11,12 @@ import (
 var (
 	// ErrNotFound: there is no such request in the scope.
 	ErrNotFound = errors.New("approval: there is no such request")
+	// ErrNotPending: it does not wait for a decision. Every [ErrDecided] and [ErrExpired] is one too.
+	ErrNotPending = errors.New("approval: it does not wait for a decision")
 	// ErrDecided: somebody has decided otherwise. The error is a [*DecidedError].
-	ErrDecided = errors.New("approval: it is decided already")
+	ErrDecided = fmt.Errorf("%w: it is decided already", ErrNotPending)
 	// ErrExpired: nobody decided in time, or what was granted is over.
-	ErrExpired = errors.New("approval: its time is over; the call must be asked for anew")
+	ErrExpired = fmt.Errorf("%w: its time is over; the call must be asked for anew", ErrNotPending)
 )
 
 // ErrInvalid means: a parameter is never accepted. Nothing was sent.
@@ -26,8 +28,8 @@ type DecidedError struct{ State State }
 // Error says how.
 func (e *DecidedError) Error() string { return "approval: it is " + string(e.State) + " already" }
 
-// Is reports whether target is [ErrDecided].
-func (e *DecidedError) Is(target error) bool { return target == ErrDecided }
+// Is reports whether target is [ErrDecided] or [ErrNotPending].
+func (e *DecidedError) Is(target error) bool { return target == ErrDecided || target == ErrNotPending }
 
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))

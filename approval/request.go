@@ -26,7 +26,8 @@ type Answer struct {
 // Ask makes the request for the approval of a call if and only if the owner has none that is pending, granted or denied,
 // and tells where it stands, durably. The permit is given once it is granted and for as long as it can be used.
 //
-// The errors are [ErrInvalid] and those of the store, among them [state.ErrFull] and [state.ErrOwnerFull].
+// The errors are [ErrInvalid] and those of the store, among them [state.ErrFull] and [state.ErrOwnerFull]. In a scope in
+// quarantine none is made ([state.ErrRecovering]).
 func (a *Approvals) Ask(ctx context.Context, p AskParams) (Answer, error) {
 	if p.TTL == 0 {
 		p.TTL = DefaultTTL

@@ -59,9 +59,9 @@ func whileRecovering(op Op) bool {
 	kind := op.target().Kind
 	switch op.code() {
 	case opClaim:
-		return kind != KindOperation && kind != KindChallenge && kind != KindHold && kind != KindSpend
-	case opSettle, opUpdate: // an Update of a challenge issues another in its place
-		return kind != KindChallenge
+		return kind != KindOperation && kind != KindChallenge && kind != KindHold && kind != KindSpend && kind != KindApproval
+	case opSettle, opUpdate: // an Update of a challenge issues another in its place; a decision that was lost is not taken again
+		return kind != KindChallenge && kind != KindApproval
 	case opBump, opSpend:
 		return false
 	}

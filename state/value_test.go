@@ -226,7 +226,10 @@ func TestQuarantine(t *testing.T) {
 		"close":                      {state.Remove{Key: budget("b")}, applied},
 		"counter refund":             {state.Refund{Key: counter, Amount: 1}, applied},
 		"revocation":                 {state.Raise{Key: key(state.KindFloor, "f"), To: start}, applied},
-		"approval":                   {fresh(approval), applied},
+		"asking for an approval":     {fresh(approval), state.Recovering},
+		"asking for one that waits":  {other(approval), state.Exists},
+		"decision of an approval":    {state.Settle{Key: approval, Token: one}, state.Recovering},
+		"approval that is decided":   {state.Settle{Key: key(state.KindApproval, "done"), Token: one, Given: state.Digest{1}}, state.NotPending},
 		"a new credential":           {fresh(key(state.KindCredential, "x")), applied},
 		"sweep":                      {state.Sweep{Key: hold("x")}, applied},
 		"definition of a budget":     {putBudget(), applied},
@@ -234,10 +237,11 @@ func TestQuarantine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			for _, k := range []state.Key{op("x"), hold("x"), spend, challenge, approval, key(state.KindChallenge, "done")} {
+			for _, k := range []state.Key{op("x"), hold("x"), spend, challenge, approval, key(state.KindChallenge, "done"), key(state.KindApproval, "done")} {
 				r.applies(claim(k))
 			}
 			r.applies(state.Settle{Key: key(state.KindChallenge, "done"), Token: one})
+			r.applies(state.Settle{Key: key(state.KindApproval, "done"), Token: one})
 			r.applies(state.Add{Key: counter, Amount: 5})
 			r.change(func(s *state.Scope) { s.Quarantine = "restored from a backup" })
 			switch c.want {

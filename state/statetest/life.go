@@ -12,16 +12,19 @@ func (t *trial) untilLifted(op state.Op) bool {
 	if t.scope.Quarantine == "" {
 		return false
 	}
-	begins := map[state.Kind]bool{state.KindOperation: true, state.KindHold: true, state.KindSpend: true, state.KindChallenge: true}
+	begins := map[state.Kind]bool{
+		state.KindOperation: true, state.KindHold: true, state.KindSpend: true, state.KindChallenge: true, state.KindApproval: true,
+	}
+	decides := map[state.Kind]bool{state.KindChallenge: true, state.KindApproval: true}
 	switch o := op.(type) {
 	case state.Claim:
 		return begins[o.Key.Kind] && !t.live(o.Key.Kind, t.look(o.Key))
 	case state.Settle:
 		f := t.look(o.Key)
-		return o.Key.Kind == state.KindChallenge && (f == nil || f.State == state.Pending)
+		return decides[o.Key.Kind] && (f == nil || f.State == state.Pending)
 	case state.Update:
 		f := t.look(o.Key)
-		return o.Key.Kind == state.KindChallenge && (f == nil || f.State == state.Pending)
+		return decides[o.Key.Kind] && (f == nil || f.State == state.Pending)
 	case state.Bump, state.Spend:
 		return true
 	}
