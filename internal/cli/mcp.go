@@ -160,7 +160,7 @@ func (c *call) mcpListen(ctx context.Context, f *mcpFlags, guard *mcpguard.Guard
 	if err != nil {
 		return badValue("--upstream: want http(s)://host[:port][/path]")
 	}
-	l, address, err := c.listenAt(ctx, f.listen)
+	l, address, err := c.listenForGuard(ctx, f.listen)
 	if err != nil {
 		return err
 	}

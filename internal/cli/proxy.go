@@ -170,7 +170,7 @@ func (c *call) proxy(ctx context.Context, f *proxyFlags, api *guardedAPI, as fun
 	if err != nil {
 		return badValue("%s: %w", f.config, err)
 	}
-	l, address, err := c.listenAt(ctx, f.listen)
+	l, address, err := c.listenForGuard(ctx, f.listen)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (c *call) serve(ctx context.Context, s *stack, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	l, address, err := c.listenAt(ctx, c.config.Listen)
+	l, address, err := c.listenAt(ctx, c.config.Listen, 0)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,14 @@ import (
 	"net"
 )
 
-// listenAt opens an address, with TLS if a certificate is given, and gives its URL. It offers HTTP/1.1 alone.
-func (c *call) listenAt(ctx context.Context, address string) (l net.Listener, at string, err error) {
+// listenForGuard opens an address as listenAt does, for so many connections at once as the options say.
+func (c *call) listenForGuard(ctx context.Context, address string) (l net.Listener, at string, err error) {
+	return c.listenAt(ctx, address, c.config.MaxConnections)
+}
+
+// listenAt opens an address, with TLS if a certificate is given, and gives its URL. It offers HTTP/1.1 alone. With most it
+// bounds the connections; 0 leaves that to who serves them.
+func (c *call) listenAt(ctx context.Context, address string, most int) (l net.Listener, at string, err error) {
 	secure, err := c.tlsOptions()
 	if err != nil {
 		return nil, "", err
@@ -16,6 +22,9 @@ func (c *call) listenAt(ctx context.Context, address string) (l net.Listener, at
 	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, "", exit(Unavailable, "cannot listen: %w; give another address with --listen", err)
+	}
+	if tcp, ok := l.(*net.TCPListener); ok && most > 0 {
+		l = boundConnections(tcp, most)
 	}
 	if secure == nil {
 		return l, "http://" + l.Addr().String(), nil

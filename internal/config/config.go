@@ -109,7 +109,7 @@ func (c *Config) options() []option {
 		{name: "tls-client-ca", group: Serve | Guard, value: text(&c.TLSClientCA), usage: "`file` with the certificates in PEM of who may certify clients; a client without a certificate of theirs is refused"},
 
 		{name: "max-requests", group: Serve, value: count(&c.MaxRequests), fallback: "1024", usage: "requests in progress; beyond it 503 overloaded"},
-		{name: "max-connections", group: Serve, value: count(&c.MaxConnections), fallback: "4096", usage: "open connections; beyond it new ones wait"},
+		{name: "max-connections", group: Serve | Guard, value: count(&c.MaxConnections), fallback: "4096", usage: "open connections; beyond it new ones wait"},
 		{name: "max-header", group: Serve, value: &c.MaxHeader, fallback: "16KiB", usage: "`size` of the headers of a request; beyond it 431"},
 		{name: "max-receipt", group: Serve | Place, value: &c.MaxReceipt, fallback: "1MiB", usage: "`size` of a receipt that is kept; of a larger one only digest and length"},
 		{name: "max-arguments", group: Serve, value: &c.MaxArguments, fallback: "1MiB", usage: "`size` of a request body with a call's arguments; beyond it 413"},
