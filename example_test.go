@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/counterfoil/counterfoil"
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/engine/memory"
 	"github.com/counterfoil/counterfoil/internal/clock"
@@ -118,4 +119,45 @@ func ExampleRun() {
 	// Output:
 	// execute sent true <nil>
 	// replay sent true <nil>
+}
+
+// A call that a person must approve runs once, with the permit that the decision brings. Another call is another question.
+func ExampleCaller_approval() {
+	ctx := context.Background()
+	c, err := open(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // in memory nothing can be lost.
+	agent := c.As("default", "agent-7")
+	ask := func(id string, cents int) counterfoil.Approval {
+		a, err := agent.RequestApproval(ctx, counterfoil.ApprovalParams{
+			Call: order(id, cents), Arguments: fmt.Appendf(nil, `{"cents":%d}`, cents),
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s for %d is %s %q\n", id, cents, a.State, a.Note)
+		return a
+	}
+	asked := ask("order-1", 3_000)
+	// Somewhere else a person looks at the arguments.
+	_, err = c.Grant(ctx, counterfoil.GrantParams{DecideParams: approval.DecideParams{
+		Scope: "default", ID: asked.ID, By: "olga", Note: "known supplier",
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	granted := ask("order-1", 3_000)
+	ask("order-1", 3_001)
+	for range 2 {
+		_, err = agent.Consume(ctx, counterfoil.ConsumeParams{Permit: granted.Permit, Expected: order("order-1", 3_000)})
+		fmt.Println("used:", err == nil, "before:", errors.Is(err, permit.ErrReplayed))
+	}
+	// Output:
+	// order-1 for 3000 is pending ""
+	// order-1 for 3000 is granted "known supplier"
+	// order-1 for 3001 is pending ""
+	// used: true before: false
+	// used: false before: true
 }

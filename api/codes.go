@@ -214,7 +214,7 @@ var codes = []CodeInfo{
 	},
 	{
 		Code: NotPending, Statuses: []int{http.StatusConflict}, Title: "It is finished already",
-		Meaning: "It was completed, resolved or returned before, with another content than this request's.",
+		Meaning: "It was completed, resolved, returned or decided before, otherwise than this request says, or the time to decide it is over.",
 		Do:      "Read it and go on from what is recorded.",
 	},
 	{

@@ -13,7 +13,7 @@ type AskParams struct {
 	Owner     string // whose call it is, and who alone gets its permit
 	Call      Call
 	Arguments []byte        // JSON, whose hash is the call's; at most 64 KiB in canonical form
-	TTL       time.Duration // how long it waits for a decision: 1 min to 24 h; 0 means [DefaultTTL]
+	TTL       time.Duration // how long it waits for a decision: whole seconds, 1 min to 24 h; 0 means [DefaultTTL]
 }
 
 // Answer is where a request stands, for its owner.
@@ -32,8 +32,8 @@ func (a *Approvals) Ask(ctx context.Context, p AskParams) (Answer, error) {
 	if p.TTL == 0 {
 		p.TTL = DefaultTTL
 	}
-	if p.TTL < MinTTL || p.TTL > MaxTTL {
-		return Answer{}, invalidf("a request waits for 1 min to 24 h")
+	if p.TTL < MinTTL || p.TTL > MaxTTL || p.TTL%time.Second != 0 {
+		return Answer{}, invalidf("a request waits for 1 min to 24 h, in whole seconds")
 	}
 	if err := checkCaller(p.Scope, p.Owner); err != nil {
 		return Answer{}, err

@@ -64,7 +64,7 @@ var settles = map[api.Code]bool{
 // plain are the codes that mean the same whatever was asked.
 var plain = map[api.Code]error{
 	api.Unauthenticated: access.ErrUnauthenticated, api.Forbidden: access.ErrForbidden,
-	api.OutcomeUnknown: operation.ErrOutcomeUnknown, api.NotPending: operation.ErrNotPending, api.Aborted: operation.ErrAborted,
+	api.OutcomeUnknown: operation.ErrOutcomeUnknown, api.Aborted: operation.ErrAborted,
 	api.KeyReused: operation.ErrMismatch, api.KeyExpired: operation.ErrKeyExpired,
 	api.ChallengeMismatch: challenge.ErrMismatch, api.ChallengeUnknown: challenge.ErrUnknownJob, api.ChallengePending: challenge.ErrAlreadyPending,
 	api.ChallengeConsumed: challenge.ErrAlreadyConsumed, api.ChallengeExpired: challenge.ErrExpired, api.EpochStale: challenge.ErrStaleEpoch,
@@ -123,6 +123,11 @@ func (a about) named(code api.Code) error {
 			aboutOperation: operation.ErrNotFound, aboutSpend: budget.ErrSpendUnknown, aboutHold: budget.ErrHoldUnknown, aboutScope: state.ErrNoScope,
 			aboutToken: access.ErrNotFound, aboutApproval: approval.ErrNotFound, aboutClaim: state.ErrNoScope, aboutClaimByHold: budget.ErrHoldUnknown, aboutClaimByPermit: budget.ErrHoldUnknown,
 		}[a]
+	case api.NotPending:
+		if a == aboutApproval {
+			return approval.ErrNotPending
+		}
+		return operation.ErrNotPending
 	case api.NotHolder:
 		if a == aboutHold {
 			return budget.ErrNotHolder

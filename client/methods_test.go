@@ -9,6 +9,7 @@ import (
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/challenge"
 	"github.com/counterfoil/counterfoil/client"
@@ -65,6 +66,55 @@ func TestBudgetsOverHTTP(t *testing.T) {
 	r.want("a budget that nobody defined", err, budget.ErrBudgetUnknown)
 	if n, err := c.CloseBudgets(ctx, "acme/s1"); err != nil || n != 2 {
 		t.Fatalf("close: %d, %v", n, err)
+	}
+}
+
+func TestApprovalsOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, client.Options{})
+	c, ctx := r.caller, t.Context()
+	ask := func(request string) string {
+		hash, err := permit.ParameterHash([]byte(`{"cents":5}`))
+		r.must(err)
+		a, err := c.RequestApproval(ctx, counterfoil.ApprovalParams{
+			Call:      permit.Expected{Subject: "ann", Capability: "pay", Server: "bank", Tool: "transfer", RequestID: request, ParameterHash: hash},
+			Arguments: []byte(`{"cents":5}`),
+		})
+		r.must(err)
+		return a.ID
+	}
+	yes, no := ask("yes"), ask("no")
+	// The answer to a grant that is lost is asked for again.
+	r.lose(lostReply)
+	done, err := c.Grant(ctx, yes, time.Minute, "fine")
+	r.must(err)
+	if done.State != approval.Granted || !done.Repeated || done.Note != "fine" || done.DecidedAt.IsZero() || !done.ExpiresAt.Equal(r.Clock.Now().Add(time.Minute)) {
+		t.Fatalf("granted: %+v", done)
+	}
+	if done, err = c.Deny(ctx, no, ""); err != nil || done.State != approval.Denied || done.Repeated {
+		t.Fatalf("denied: %+v, %v", done, err)
+	}
+	_, err = c.Deny(ctx, yes, "")
+	r.want("the other decision", err, approval.ErrNotPending)
+	_, err = c.Grant(ctx, no, 0, "")
+	r.want("the other decision", err, approval.ErrNotPending)
+	_, err = c.Grant(ctx, no, time.Second/2, "")
+	r.want("half a second", err, approval.ErrInvalid)
+	_, err = c.Grant(ctx, strings.Repeat("ab", 32), 0, "")
+	r.want("what nobody asked for", err, approval.ErrNotFound)
+	got, err := c.Approval(ctx, yes)
+	r.must(err)
+	if got.Owner != "ann" || got.Call.Tool != "transfer" || string(got.Arguments) != `{"cents":5}` || got.State != approval.Granted || got.DecidedBy == "" || got.AskedAt.IsZero() {
+		t.Fatalf("approval: %+v", got)
+	}
+	first, err := c.Approvals(ctx, approval.ListParams{Limit: 1})
+	r.must(err)
+	second, err := c.Approvals(ctx, approval.ListParams{Limit: 1, Cursor: first.Next})
+	r.must(err)
+	denied, err := c.Approvals(ctx, approval.ListParams{State: approval.Denied})
+	r.must(err)
+	if len(first.Requests) != 1 || len(second.Requests) != 1 || first.Requests[0].ID == second.Requests[0].ID || len(denied.Requests) != 1 || denied.Requests[0].ID != no {
+		t.Fatalf("lists: %+v, %+v, %+v", first, second, denied)
 	}
 }
 

@@ -23,11 +23,11 @@ func (s *Server) approvalRoutes() []Route {
 		handle(Route{Method: http.MethodGet, Path: "/v1/approvals/{id}", Doc: "Shows a request for an approval."}, s.readApproval),
 		handle(Route{
 			Method: http.MethodPost, Path: "/v1/approvals/{id}/grant", Doc: "Grants a pending request: its owner gets a permit for that very call.",
-			Codes: with(writes, api.NotPending, api.PermitRevoked),
+			Codes: with(writes, api.NotPending, api.PermitRevoked, api.Recovering),
 		}, s.grantApproval),
 		handle(Route{
 			Method: http.MethodPost, Path: "/v1/approvals/{id}/deny", Doc: "Denies a pending request: the call stays denied for a day.",
-			Codes: with(writes, api.NotPending),
+			Codes: with(writes, api.NotPending, api.Recovering),
 		}, s.denyApproval),
 	}
 }

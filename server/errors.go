@@ -78,6 +78,7 @@ var meanings = []struct {
 	{approval.ErrNotFound, api.NotFound, "there is no such request for an approval"},
 	{approval.ErrDecided, api.NotPending, "somebody has decided it otherwise"},
 	{approval.ErrExpired, api.NotPending, "its time is over; the call must be asked for anew"},
+	{approval.ErrNotPending, api.NotPending, "it does not wait for a decision"},
 	{approval.ErrInvalid, api.Invalid, ""},
 
 	{keyring.ErrUnknown, api.CommitUnknown, "nobody knows whether the change of keys was kept; list the keys"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterfoil/counterfoil/access"
 	"github.com/counterfoil/counterfoil/api"
+	"github.com/counterfoil/counterfoil/approval"
 	"github.com/counterfoil/counterfoil/budget"
 	"github.com/counterfoil/counterfoil/internal/canonical"
 	"github.com/counterfoil/counterfoil/keyring"
@@ -102,6 +103,7 @@ func TestEverySentinelHasACode(t *testing.T) {
 		permit.ErrReplayed, permit.ErrRevoked, permit.ErrFull, permit.ErrOwnerFull, permit.ErrHoldSettled, permit.ErrHoldExpired, permit.ErrUnavailable, permit.ErrUnknown, permit.ErrInvalid,
 		budget.ErrDiffers, budget.ErrBudgetUnknown, budget.ErrRequestIDReused, budget.ErrSpendUnknown, budget.ErrSpendExpired, budget.ErrRefunded, budget.ErrHoldUnknown,
 		budget.ErrHoldExpired, budget.ErrHoldFenced, budget.ErrHoldSettled, budget.ErrNotHolder, budget.ErrWindowClosed, budget.ErrInvalid,
+		approval.ErrNotFound, approval.ErrNotPending, approval.ErrDecided, approval.ErrExpired, approval.ErrInvalid,
 		access.ErrUnauthenticated, access.ErrForbidden, access.ErrInvalid, access.ErrExists, access.ErrNotFound, access.ErrTooMany,
 		state.ErrInvalid, state.ErrCorrupt, state.ErrKeyUnknown, state.ErrNoScope, state.ErrUnknown, state.ErrUnavailable, state.ErrClock, state.ErrLatched,
 		state.ErrRecovering, state.ErrStale, state.ErrFull, state.ErrOwnerFull,
@@ -149,10 +151,14 @@ func TestAStoreInTroubleIsNeverAYesNorAnAbsence(t *testing.T) {
 	}
 	r.want(t, 200, "POST", path+"/resolve", `{"outcome":"happened","receipt":{"status":7},"note":"looked at the bank"}`, nil)
 
+	var asked api.ApprovalAnswer
+	r.want(t, 201, "POST", "/v1/approvals", `{`+call+`,"arguments":{"to":"bob"}}`, &asked)
+	waiting := "/v1/approvals/" + string(asked.ID)
 	r.Quarantine()
 	for _, c := range [][2]string{
 		{"/v1/operations", `{"key":"new","request":1}`}, {"/v1/spends", `{"request_id":"r","entries":[{"budget":"money","amount":1}]}`},
 		{"/v1/challenges", `{"job_id":"` + job + `"}`}, {"/v1/epoch/advance", `{"from":1}`},
+		{"/v1/approvals", `{` + call + `,"arguments":{"to":"eve"}}`}, {waiting + "/grant", `{}`}, {waiting + "/deny", `{}`},
 	} {
 		wantProblem(t, r.send(t, "POST", c[0], c[1]), 503, api.Recovering)
 	}

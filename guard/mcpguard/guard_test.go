@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -210,7 +211,8 @@ func TestOptionsThatGuardNothingAreRefused(t *testing.T) {
 		},
 		"status that is no refusal":    func(o *mcpguard.Options) { o.Default.NotPerformedStatuses = []int{200} },
 		"origin with a path":           func(o *mcpguard.Options) { o.Origins = []string{"https://example.com/"} },
-		"approval that waits too long": func(o *mcpguard.Options) { o.Default.ApprovalTTL = 1 },
+		"approval that waits too long": func(o *mcpguard.Options) { o.Default.ApprovalTTL = 25 * time.Hour },
+		"approval of half a second":    func(o *mcpguard.Options) { o.Default.ApprovalTTL = time.Hour + time.Second/2 },
 	} {
 		o := good
 		change(&o)

@@ -114,8 +114,8 @@ func (p *Policy) check() error {
 		return fmt.Errorf("a call waits for at most %s", MaxWait)
 	case p.Timeout < time.Millisecond || p.Timeout > 24*time.Hour:
 		return errors.New("a timeout is 1ms to 24h")
-	case p.ApprovalTTL != 0 && (p.ApprovalTTL < time.Minute || p.ApprovalTTL > 24*time.Hour):
-		return errors.New("an approval waits for 1m to 24h")
+	case p.ApprovalTTL != 0 && (p.ApprovalTTL < time.Minute || p.ApprovalTTL > 24*time.Hour || p.ApprovalTTL%time.Second != 0):
+		return errors.New("an approval waits for 1m to 24h, in whole seconds")
 	case p.ReadOnly && (len(p.Spend) > 0 || p.Capability != ""):
 		return errors.New("a tool that is read_only is not guarded: it can neither spend nor ask for an approval")
 	case len(p.Spend) > counterfoil.MaxEntries:

@@ -78,11 +78,40 @@ func approvalDenied(w *World) {
 	}
 }
 
+// approved asks for a call of Ann and grants it.
+func (w *World) approved(request string, ttl time.Duration) counterfoil.BeginParams {
+	w.T.Helper()
+	asked := w.asks(w.Ann, request)
+	_, err := w.Core.Grant(w.ctx(), counterfoil.GrantParams{DecideParams: w.deciding(asked.ID), TTL: ttl})
+	w.must(err)
+	granted := w.asks(w.Ann, request)
+	w.wantApproval("granted", granted, approval.Granted)
+	return counterfoil.BeginParams{Key: request, Fingerprint: counterfoil.Fingerprint{1}, Expected: call(request), Permit: granted.Permit}
+}
+
+func approvalRevoked(w *World) {
+	p := w.approved("r1", time.Hour)
+	_, err := w.Core.Permits.Revoke(w.ctx(), permit.RevokeParams{Scope: storetest.Scope, Subject: p.Expected.Subject})
+	w.must(err)
+	w.refused("the permit of a call that is revoked", w.Ann, p, permit.ErrRevoked)
+}
+
+func approvalOver(w *World) {
+	p := w.approved("r1", time.Minute)
+	w.Clock.Advance(time.Minute + time.Second)
+	w.refused("the permit after its time", w.Ann, p, permit.ErrExpired)
+	again := w.asks(w.Ann, "r1")
+	w.wantApproval("asked after its time", again, approval.Pending)
+	second := w.approved("r1", time.Minute)
+	w.execute(w.Ann, second)
+}
+
 func approvalInvalid(w *World) {
 	for name, p := range map[string]counterfoil.ApprovalParams{
 		"no arguments":             {Call: call("r1")},
 		"arguments of other calls": {Call: call("r1"), Arguments: []byte(`{"a":1}`)},
 		"too short a wait":         {Call: call("r1"), Arguments: []byte(`{}`), TTL: time.Second},
+		"half a second":            {Call: call("r1"), Arguments: []byte(`{}`), TTL: time.Hour + time.Second/2},
 		"no request id":            {Call: call(""), Arguments: []byte(`{}`)},
 	} {
 		if a, err := w.Ann.RequestApproval(w.ctx(), p); err == nil {

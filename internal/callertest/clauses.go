@@ -62,6 +62,8 @@ var clauses = []struct {
 	{"ApprovedCallBeginsOnceWithItsPermit", approvedCall},
 	{"ApprovalIsOfOneCallOfOneOwner", approvalOfOthers},
 	{"DeniedCallIsToldSo", approvalDenied},
+	{"ApprovedCallThatIsRevokedIsRefused", approvalRevoked},
+	{"ApprovalThatIsOverIsAskedForAnew", approvalOver},
 	{"ApprovalOfWhatIsNeverAcceptedIsRefused", approvalInvalid},
 }
 

@@ -117,13 +117,19 @@ func (c *call) showApproval(q *api.Approval) error {
 // around stands there as JSON escapes it (RFC 8259, 7). So does every blank after another, which could push text to where a
 // line or a column of its own would begin.
 func plainly[T ~string | ~[]byte](text T) string {
+	return escaped(string(text), func(before, c rune) bool { return before == ' ' && c == ' ' })
+}
+
+// escaped writes text with whatever a terminal would act on, hide or turn around as JSON escapes it, and besides what too
+// says of a letter and the one before it. JSON stays the same JSON: outside its strings there is nothing of the kind.
+func escaped(text string, too func(before, c rune) bool) string {
 	var b strings.Builder
 	var last rune
-	for _, c := range string(text) {
+	for _, c := range text {
 		before := last
 		last = c
 		switch {
-		case c == ' ' && before != ' ', c != ' ' && unicode.IsPrint(c) && !unseen(c):
+		case unicode.IsPrint(c) && !unseen(c) && !too(before, c):
 			b.WriteRune(c)
 		case c > 0xffff:
 			high, low := utf16.EncodeRune(c)

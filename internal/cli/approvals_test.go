@@ -1,6 +1,12 @@
 package cli
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/counterfoil/counterfoil/api"
+)
 
 func TestWhatATerminalWouldActOnIsShownEscaped(t *testing.T) {
 	t.Parallel()
@@ -21,5 +27,30 @@ func TestWhatATerminalWouldActOnIsShownEscaped(t *testing.T) {
 		if got := plainly(text); got != want {
 			t.Errorf("%q is shown as %s, want %s", text, got, want)
 		}
+	}
+}
+
+func TestWhatATerminalWouldActOnIsEscapedInJSONToo(t *testing.T) {
+	t.Parallel()
+	const text = "b\u202eob \u009b2J \x7f  \U000e0041 Zoë"
+	arguments, err := json.Marshal(map[string]string{"to": text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := (&app{Process: Process{Out: &out}}).printJSON(&api.Approval{Arguments: arguments, Owner: api.Name(text)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.String() {
+		if c > '~' && c != 'ë' {
+			t.Errorf("%q reaches the terminal", c)
+		}
+	}
+	var read struct {
+		Owner     string
+		Arguments map[string]string
+	}
+	if err := json.Unmarshal(out.Bytes(), &read); err != nil || read.Owner != text || read.Arguments["to"] != text {
+		t.Errorf("read back: %+v, %v", read, err)
 	}
 }

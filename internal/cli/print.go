@@ -16,12 +16,13 @@ func (a *app) answer(value any, format string, args ...any) error {
 	return err
 }
 
+// printJSON prints a value as one line of JSON, in which nothing but a blank is there without being seen.
 func (a *app) printJSON(value any) error {
 	line, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Out, "%s\n", line)
+	_, err = fmt.Fprintln(a.Out, escaped(string(line), func(rune, rune) bool { return false }))
 	return err
 }
 
