@@ -24,6 +24,8 @@ type Snapshot struct {
 	// Lineage is of the data that the items were read from. Changes are applied
 	// to data of the same lineage only, else it is a conflict.
 	Lineage Lineage
+	// Foretold: nothing was read; this is what the engine expects to find.
+	Foretold bool
 }
 
 // Lineage identifies one history of an engine's data. It changes when another
@@ -59,11 +61,11 @@ type Plan struct {
 }
 
 // Func turns a snapshot into a plan. It may be called several times and must
-// not keep the snapshot. An engine may show it first what it expects to read:
-// changes to a guess are applied only if everything is as guessed, and an error
-// of the function, or a plan without changes, only counts for what was read. So
-// the last call is the one that counts. An error then stops the transaction with
-// nothing written.
+// not keep the snapshot. An engine may show it first what it expects to read,
+// also what another transaction, still under way, is to write: changes are then
+// applied only if everything is as foretold, and an error of the function, or a
+// plan without changes, only counts for what was read. So the last call is the
+// one that counts. An error then stops the transaction with nothing written.
 type Func func(Snapshot) (Plan, error)
 
 // Engine keeps sealed records. All methods may be called concurrently.
@@ -157,7 +159,7 @@ type Guarantee struct {
 	Shared bool
 	// Pipeline is how many transactions of one scope may usefully be under way
 	// at once from one process: more than 1 where a next one can be decided
-	// while an earlier one waits for the disk.
+	// while an earlier one waits for the disk or the network.
 	Pipeline int
 }
 

@@ -46,7 +46,7 @@ func (g *Guess) Snapshot(keys []state.Key, boot time.Duration) (Snapshot, bool) 
 		g.pause--
 		return Snapshot{}, false
 	}
-	snap := Snapshot{Now: g.now + age.Milliseconds(), Keys: keys, Items: make([]*state.Sealed, len(keys)), Lineage: g.lineage}
+	snap := Snapshot{Now: g.now + age.Milliseconds(), Keys: keys, Items: make([]*state.Sealed, len(keys)), Lineage: g.lineage, Foretold: true}
 	for i, key := range keys {
 		item, known := g.young[key]
 		if !known {
@@ -75,8 +75,9 @@ func (g *Guess) Read(snap Snapshot, boot time.Duration) {
 	}
 }
 
-// Applied learns what a transaction has written.
-func (g *Guess) Applied(changes []Change) {
+// Written learns what a transaction has written, or is about to: whoever takes
+// that for granted and is wrong meets a conflict.
+func (g *Guess) Written(changes []Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range changes {

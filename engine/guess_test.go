@@ -30,12 +30,12 @@ func TestGuessKnowsWhatWasReadAndWritten(t *testing.T) {
 	if _, ok := g.Snapshot([]state.Key{budget, writer}, boot); ok {
 		t.Error("it guesses a record that it knows nothing of")
 	}
-	g.Applied([]engine.Change{{Key: writer, Item: sealed(2)}})
+	g.Written([]engine.Change{{Key: writer, Item: sealed(2)}})
 	snap, ok := g.Snapshot([]state.Key{budget, writer, claim}, boot+700*time.Millisecond)
 	if !ok || snap.Now != 5700 || snap.Lineage.ID != "a" || snap.Items[0].Version != (state.Version{1}) || snap.Items[1].Version != (state.Version{2}) || snap.Items[2] != nil {
 		t.Errorf("it foretells %+v, %v", snap, ok)
 	}
-	g.Applied([]engine.Change{{Key: budget}, {Key: claim, Item: sealed(3)}})
+	g.Written([]engine.Change{{Key: budget}, {Key: claim, Item: sealed(3)}})
 	snap, ok = g.Snapshot([]state.Key{budget, claim}, boot)
 	if !ok || snap.Items[0] != nil || snap.Items[1] == nil {
 		t.Errorf("after a deletion and a claim it foretells %+v, %v", snap.Items, ok)
@@ -103,7 +103,7 @@ func TestGuessIsBounded(t *testing.T) {
 	var g engine.Guess
 	g.Read(engine.Snapshot{Now: 1}, time.Hour)
 	hot, large := guessKey(state.KindBudget, "hot"), guessKey(state.KindBudget, "large")
-	g.Applied([]engine.Change{{Key: hot, Item: sealed(1)}, {Key: large, Item: &state.Sealed{Data: make([]byte, 4096)}}})
+	g.Written([]engine.Change{{Key: hot, Item: sealed(1)}, {Key: large, Item: &state.Sealed{Data: make([]byte, 4096)}}})
 	known := func(k state.Key) bool {
 		_, ok := g.Snapshot([]state.Key{k}, time.Hour)
 		return ok
@@ -112,7 +112,7 @@ func TestGuessIsBounded(t *testing.T) {
 		t.Error("it remembers a record of 4 KiB")
 	}
 	for n := range 50_000 {
-		g.Applied([]engine.Change{{Key: guessKey(state.KindBudget, fmt.Sprint(n)), Item: sealed(2)}})
+		g.Written([]engine.Change{{Key: guessKey(state.KindBudget, fmt.Sprint(n)), Item: sealed(2)}})
 		if n%1000 == 0 && !known(hot) {
 			t.Fatalf("after %d others it has forgotten one that is asked for all the time", n)
 		}

@@ -25,23 +25,17 @@ type scope struct {
 
 	alone atomic.Int32 // groups to be cut without waiting
 
-	mu       sync.Mutex // guards the fields below
-	mark     int64      // the last time that was decided on, ms
-	slot     uint16     // of this instance's writer record, if held
-	held     bool
-	attempts []attempt     // commits whose outcome is not known
-	acked    state.Version // of the last commit that was acknowledged
-	lineage  string        // of the data when it was last read, "" before and where there is none
-	cache    map[state.Key]cached
-	view     *state.View                 // of the decision under way
-	dirty    map[state.Key]*state.Record // what it writes
-}
-
-// attempt is a commit that was sent.
-type attempt struct {
-	version state.Version
-	group   []*request
-	results []result
+	mu      sync.Mutex // guards the fields below
+	mark    int64      // the last time that was decided on, ms
+	slot    uint16     // of this instance's writer record, if held
+	held    bool
+	tenure  int           // counts the seats that were lost
+	open    []*commit     // that are not acknowledged, and may be applied
+	acked   state.Version // of the last commit that was acknowledged
+	lineage string        // of the data when it was last read, "" before and where there is none
+	cache   map[state.Key]cached
+	view    *state.View                 // of the decision under way
+	dirty   map[state.Key]*state.Record // what it writes
 }
 
 // cached is a record that was opened before; the bytes that it was opened from
@@ -322,17 +316,17 @@ type transaction struct {
 	now     int64
 	boot    int64         // the boot clock at the last decision, ms
 	results []result      // of the last decision
-	drawn   state.Version // for the next decision; no commit had it that may have been applied
-	version state.Version // of the last decision, zero if it writes nothing
+	drawn   state.Version // for the next decision; none that the engine was given had it
+	last    *commit       // of the last decision, nil if it writes nothing
 	place   seat
-	settled []result // of an earlier attempt that turned out to be applied
-	// settledAs is the version of that attempt.
-	settledAs state.Version
+	doubts  []*commit // earlier ones of which the engine does not know what became of them
+	settled *commit   // one of these that turned out to be applied
 }
 
 // run commits the group. An error is everybody's.
 func (t *transaction) run() ([]result, error) {
 	s := t.store
+	defer t.close()
 	keys := t.keys()
 	var settle context.Context // bounds how long a doubtful commit is tried again
 	for {
@@ -348,7 +342,7 @@ func (t *transaction) run() ([]result, error) {
 		case err == nil:
 			t.applied()
 			if t.settled != nil {
-				return t.settled, nil
+				return t.settled.results, nil
 			}
 			return t.results, nil
 		case errors.Is(err, engine.ErrLate):
@@ -361,10 +355,7 @@ func (t *transaction) run() ([]result, error) {
 			s.unknown.Add(uint64(len(t.group)))
 			return nil, fmt.Errorf("%w: %w", state.ErrUnknown, err)
 		case errors.Is(err, engine.ErrAmbiguous):
-			if !t.version.IsZero() {
-				t.remember()
-			}
-			t.drawn = state.Version{} // what may have been applied must not look like what comes next
+			t.doubt()
 			if !s.guarantee.Shared {
 				s.close(err)
 				return nil, t.unknown(err)
@@ -382,7 +373,7 @@ func (t *transaction) run() ([]result, error) {
 // nothing is the error of a group that certainly wrote nothing, unless an
 // earlier attempt may have.
 func (t *transaction) nothing(err error) error {
-	if t.mine() {
+	if len(t.doubts) > 0 {
 		return t.unknown(err)
 	}
 	if errors.Is(err, state.ErrClock) || errors.Is(err, state.ErrNoScope) || errors.Is(err, state.ErrCorrupt) ||
@@ -397,44 +388,40 @@ func (t *transaction) unknown(err error) error {
 	return fmt.Errorf("%w: %w", state.ErrUnknown, err)
 }
 
-// mine reports whether a commit of this group was sent whose outcome is open.
-func (t *transaction) mine() bool {
-	t.scope.mu.Lock()
-	defer t.scope.mu.Unlock()
-	for _, a := range t.scope.attempts {
-		if &a.group[0] == &t.group[0] {
-			return true
-		}
+// doubt keeps the last decision as one that may or may not have been applied.
+func (t *transaction) doubt() {
+	if t.last != nil {
+		t.doubts, t.last = append(t.doubts, t.last), nil
 	}
-	return false
 }
 
-// remember notes that a commit may or may not have been applied. Its version
-// in the writer record is what will tell.
-func (t *transaction) remember() {
-	t.scope.mu.Lock()
-	defer t.scope.mu.Unlock()
-	t.scope.attempts = append(t.scope.attempts, attempt{t.version, t.group, t.results})
-}
-
-// applied notes that everything up to this transaction is settled: a commit
-// replaced the writer record, so that no earlier one can still be applied.
+// applied notes that the engine has said yes.
 func (t *transaction) applied() {
 	t.scope.mu.Lock()
 	defer t.scope.mu.Unlock()
-	if !t.version.IsZero() && t.settled == nil {
-		t.scope.slot, t.scope.held = t.place.slot, true
-	}
-	if !t.version.IsZero() || t.settled != nil {
-		t.scope.attempts = nil
-	}
 	if t.settled != nil {
-		t.scope.acked = t.settledAs
+		t.scope.acknowledged(t.settled)
 	}
-	if !t.version.IsZero() && t.settled == nil {
-		t.scope.acked = t.version
-		// Only what a writer record says too: the witness must never be ahead of the engine.
-		t.store.time.advance(t.now)
+	if t.last == nil {
+		return
+	}
+	t.scope.slot, t.scope.held = t.place.slot, true
+	t.scope.replaced(t.last)
+	t.last = nil
+	// Only what a writer record says too: the witness must never be ahead of the engine.
+	t.store.time.advance(t.now)
+}
+
+// close forgets what became of nothing, and leaves what is not known to those
+// who come later: they must be able to tell what they find.
+func (t *transaction) close() {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if t.last != nil {
+		t.scope.dropped(t.last)
+	}
+	for _, c := range t.doubts {
+		c.over, c.results = true, nil
 	}
 }
 
@@ -454,13 +441,24 @@ func (t *transaction) keys() []state.Key {
 	return distinct(keys)
 }
 
+// errForetold: what may have been applied is settled by what is there alone.
+var errForetold = errors.New("a doubtful commit cannot be settled by a guess")
+
 // decide is the engine.Func of the group: it decides every batch on top of the
 // ones before it.
 func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	s, sc := t.store, t.scope
-	t.results, t.version, t.settled = nil, state.Version{}, nil
+	t.results, t.settled = nil, nil
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
+	if t.last != nil {
+		// It came to nothing, but may have been shown as what is to come.
+		sc.dropped(t.last)
+		t.last, t.drawn = nil, state.Version{}
+	}
+	if snap.Foretold && len(t.doubts) > 0 {
+		return engine.Plan{}, errForetold
+	}
 	t.boot = s.time.boot()
 	if err := s.time.judgeAt(snap.Now, t.boot, sc.mark); err != nil {
 		return engine.Plan{}, err
@@ -470,7 +468,7 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	if more != nil {
 		return engine.Plan{More: more}, nil
 	}
-	w, more, err := t.seat(view, snap.Now)
+	w, more, err := t.seat(view, snap)
 	if err != nil || more != nil {
 		return engine.Plan{More: more}, err
 	}
@@ -525,7 +523,7 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	if len(order) == 0 {
 		return engine.Plan{}, nil
 	}
-	t.version = version
+	t.last, t.drawn = sc.decided(version, w.was, results), state.Version{}
 	write(w.writes(view, s.instance, sc.name, version, t.now))
 	plan := engine.Plan{Changes: make([]engine.Change, 0, len(order)), NotAfter: t.now + notAfterMS}
 	for _, k := range order {
@@ -584,7 +582,7 @@ func (t *transaction) open(key state.Key, item *state.Sealed) (*state.Record, er
 func (sc *scope) vacant() bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	return !sc.held && len(sc.attempts) == 0
+	return !sc.held && len(sc.open) == 0
 }
 
 // remember keeps an opened record that will be wanted again soon.

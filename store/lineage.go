@@ -1,8 +1,6 @@
 package store
 
 import (
-	"slices"
-
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/state"
 )
@@ -60,7 +58,7 @@ func (t *transaction) lossPossible(view *state.View, stored string, found engine
 	switch {
 	case err != nil || w == nil:
 		return true
-	case w.Version == sc.acked || slices.ContainsFunc(sc.attempts, func(a attempt) bool { return a.version == w.Version }):
+	case w.Version == sc.acked || sc.commitOf(w.Version) != nil:
 		return false
 	}
 	return w.Writer().Instance == t.store.instance || stored != sc.lineage

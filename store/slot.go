@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/counterfoil/counterfoil/engine"
 
@@ -15,13 +16,14 @@ type seat struct {
 	slot uint16
 	// fresh: the slot was never used, so that the scope must learn of it.
 	fresh bool
+	was   state.Version // of this instance's writer record there, zero if it has none yet
 }
 
 // seat finds the slot that this instance has in the scope, or the lowest one
 // that is free. Every commit compares and replaces the writer record, so that
 // the version in it tells whether an earlier commit of unknown outcome was
 // applied, and so that no earlier one can be applied afterwards.
-func (t *transaction) seat(view *state.View, engineNow int64) (seat, []state.Key, error) {
+func (t *transaction) seat(view *state.View, snap engine.Snapshot) (seat, []state.Key, error) {
 	sc := t.scope
 	rec, _, err := view.Get(state.ScopeKey(sc.name))
 	if err != nil || rec == nil {
@@ -34,23 +36,46 @@ func (t *transaction) seat(view *state.View, engineNow int64) (seat, []state.Key
 			return seat{}, []state.Key{state.WriterKey(sc.name, sc.slot)}, nil
 		}
 		if err == nil && w != nil && w.Writer().Instance == t.store.instance {
-			t.settle(w.Version)
-			return seat{slot: sc.slot}, nil, nil
+			return t.own(sc.slot, w, snap), nil, nil
 		}
 		// Another instance took the slot, after this one's lease was over.
 		sc.held = false
-		open := t.lost()
-		if open {
-			return seat{}, nil, fmt.Errorf("%w: another instance took over before the commit was settled", state.ErrUnknown)
+		sc.tenure++
+	}
+	return t.takeSeat(view, rec.Scope().Writers, snap)
+}
+
+// own is the seat that this instance has already. Its writer record settles what
+// is in doubt.
+func (t *transaction) own(slot uint16, w *state.Record, snap engine.Snapshot) seat {
+	if !snap.Foretold {
+		t.scope.found(w.Version)
+		t.judge()
+	}
+	return seat{slot: slot, was: w.Version}
+}
+
+// judge looks whether one of the group's doubtful commits is known to be applied
+// by now.
+func (t *transaction) judge() {
+	for _, c := range t.doubts {
+		if c.applied {
+			t.settled = c
 		}
 	}
-	return t.takeSeat(view, rec.Scope().Writers, engineNow)
 }
 
 // takeSeat looks at all slots of the scope. It is also where this instance
 // learns the latest time that any other has decided on.
-func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64) (seat, []state.Key, error) {
+func (t *transaction) takeSeat(view *state.View, writers uint16, snap engine.Snapshot) (seat, []state.Key, error) {
+	if t.judge(); t.settled != nil {
+		return seat{}, nil, nil
+	}
+	if slices.ContainsFunc(t.doubts, func(c *commit) bool { return c.tenure != t.scope.tenure }) {
+		return seat{}, nil, fmt.Errorf("%w: another instance took over before the commit was settled", state.ErrUnknown)
+	}
 	var missing []state.Key
+	var mine *state.Record
 	free, own := int(writers), -1
 	for slot := range writers {
 		key := state.WriterKey(t.scope.name, slot)
@@ -63,13 +88,12 @@ func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64
 		case w == nil:
 			free = min(free, int(slot))
 		default:
-			if w.Writer().Mark <= engineNow+state.Tolerance {
+			if w.Writer().Mark <= snap.Now+state.Tolerance {
 				t.now = max(t.now, w.Writer().Mark)
 			}
 			if w.Writer().Instance == t.store.instance {
-				own = int(slot)
-				t.settle(w.Version)
-			} else if w.Writer().Lease <= engineNow || !t.store.guarantee.Shared {
+				own, mine = int(slot), w
+			} else if w.Writer().Lease <= snap.Now || !t.store.guarantee.Shared {
 				// What belongs to one process alone has no other that is alive.
 				free = min(free, int(slot))
 			}
@@ -79,7 +103,7 @@ func (t *transaction) takeSeat(view *state.View, writers uint16, engineNow int64
 	case missing != nil:
 		return seat{}, missing, nil
 	case own >= 0:
-		return seat{slot: uint16(own)}, nil, nil
+		return t.own(uint16(own), mine, snap), nil, nil
 	case free >= state.MaxWriters:
 		return seat{}, nil, fmt.Errorf("%w: %d instances use the scope already", state.ErrUnavailable, free)
 	}
@@ -97,27 +121,6 @@ func (t *transaction) unused(view *state.View, slot uint16) (seat, []state.Key, 
 		return seat{}, []state.Key{key}, nil
 	}
 	return seat{slot: slot, fresh: true}, nil, nil
-}
-
-// settle compares the version of this instance's writer record with the
-// commits whose outcome is not known: the one that carries it was applied.
-func (t *transaction) settle(found state.Version) {
-	for _, a := range t.scope.attempts {
-		if a.version == found && &a.group[0] == &t.group[0] {
-			t.settled, t.settledAs = a.results, a.version
-		}
-	}
-}
-
-// lost forgets the commits whose outcome can no longer be learned, and reports
-// whether one of them is of this group.
-func (t *transaction) lost() bool {
-	mine := false
-	for _, a := range t.scope.attempts {
-		mine = mine || &a.group[0] == &t.group[0]
-	}
-	t.scope.attempts = nil
-	return mine
 }
 
 // writes gives what a commit from this seat writes besides its batches.

@@ -169,7 +169,7 @@ func (e *Engine) send(ctx context.Context, conn *pgxpool.Conn, before []string, 
 	select {
 	case err := <-ended:
 		if err == nil {
-			e.guess.Applied(changes)
+			e.guess.Written(changes)
 		}
 		return err
 	case <-ctx.Done():

@@ -276,7 +276,7 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (*readi
 		applied, err = e.confirm(ctx, r)
 	}
 	if applied {
-		e.guess.Applied(plan.Changes)
+		e.guess.Written(plan.Changes)
 	}
 	return nil, applied, err
 }
