@@ -34,9 +34,14 @@ CREATE INDEX records_lease ON counterfoil.records (scope, kind, lease, id) WHERE
 
 -- swap applies changes if and only if every key that was read is unchanged and
 -- the clock is not past the limit. It returns 0 if it did, 1 on a conflict and 2
--- if it is too late; in the last two cases it has written nothing. A record that
--- appears between the comparison and the insert ends the transaction with the
--- private error CF001, which is a conflict too.
+-- if it is too late; in the last two cases it has written nothing.
+--
+-- A key that was absent and is created is not looked up first: the primary key
+-- takes it once, or not at all, which is a conflict. That is all a comparison
+-- could find, and it misses nothing: who inserted the same key and has not
+-- committed is waited for (for as long as lock_timeout says), and counts if the
+-- commit comes. A key that was created and deleted meanwhile is absent, as it was
+-- when it was read. Every other key is compared.
 --
 -- Keys come in the order of kind and id, so that all transactions lock in one
 -- order. A key that was absent is locked by a hash of it: alone by who inserts
@@ -48,7 +53,7 @@ CREATE INDEX records_lease ON counterfoil.records (scope, kind, lease, id) WHERE
 -- another server, promoted meanwhile, which may lack what was read.
 CREATE FUNCTION counterfoil.swap(
 	the_scope bytea,
-	kinds smallint[], ids bytea[], seen bytea[],  -- every key that was read, and its version, null if absent
+	kinds smallint[], ids bytea[], seen bytea[],  -- every key that was read and is not created, and its version, null if absent
 	written boolean[],                            -- whether it is changed
 	hashes bigint[], alone boolean[],             -- locks of absent keys, ascending
 	new_kinds smallint[], new_ids bytea[], new_versions bytea[], new_expiries bigint[], new_leases bigint[], new_datas bytea[],
@@ -89,8 +94,18 @@ BEGIN
 		RETURN 2;
 	END IF;
 
-	INSERT INTO counterfoil.records (scope, kind, id, version, expiry, lease, data)
-		SELECT the_scope, n.* FROM unnest(new_kinds, new_ids, new_versions, new_expiries, new_leases, new_datas) AS n;
+	IF cardinality(new_kinds) > 0 THEN
+		-- A block of its own takes back what it has inserted by then, and keeps
+		-- the keys of conflicts out of the server's log. Nothing but the insert is
+		-- in it: a row that the transaction has locked before and changes in such
+		-- a block would have two owners, which costs more.
+		BEGIN
+			INSERT INTO counterfoil.records (scope, kind, id, version, expiry, lease, data)
+				SELECT the_scope, n.* FROM unnest(new_kinds, new_ids, new_versions, new_expiries, new_leases, new_datas) AS n;
+		EXCEPTION WHEN unique_violation THEN
+			RETURN 1;
+		END;
+	END IF;
 	-- One by one, each by the primary key: a join with the arrays may be planned
 	-- for an empty table as a walk through all of it.
 	FOR i IN 1 .. cardinality(set_kinds) LOOP

@@ -62,22 +62,26 @@ func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) (sql string, arg
 	slices.SortFunc(order, func(a, b int) int { return snap.Keys[a].Compare(snap.Keys[b]) })
 
 	n := len(order)
-	kinds, ids, seen, written := make([]int16, n), make([][]byte, n), make([][]byte, n), make([]bool, n)
+	kinds, ids, seen, written := make([]int16, 0, n), make([][]byte, 0, n), make([][]byte, 0, n), make([]bool, 0, n)
 	var locks []lock
 	created, changed, deleted := newRows(len(change)), newRows(8), newRows(0)
-	for i, at := range order {
+	for _, at := range order {
 		key, item := snap.Keys[at], snap.Items[at]
 		c, isWritten := change[at]
-		kinds[i], ids[i], written[i] = int16(key.Kind), []byte(key.ID), isWritten
-		if item != nil {
-			seen[i] = item.Version[:]
-		} else {
+		if item == nil {
 			locks = append(locks, lock{hashOf(key), isWritten && c.Item != nil})
 		}
+		if item == nil && isWritten && c.Item != nil {
+			created.add(c)
+			continue
+		}
+		var version []byte
+		if item != nil {
+			version = item.Version[:]
+		}
+		kinds, ids, seen, written = append(kinds, int16(key.Kind)), append(ids, []byte(key.ID)), append(seen, version), append(written, isWritten)
 		switch {
 		case !isWritten || item == nil && c.Item == nil:
-		case item == nil:
-			created.add(c)
 		case c.Item == nil:
 			deleted.add(c)
 		default:
