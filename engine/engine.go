@@ -60,8 +60,9 @@ type Plan struct {
 	NotAfter int64
 }
 
-// Func turns a snapshot into a plan. It may be called several times and must
-// not keep the snapshot. An engine may show it first what it expects to read,
+// Func turns a snapshot into a plan. It may be called several times, each time
+// with versions of its own in what it writes, must not keep the snapshot and must
+// not use the engine. An engine may show it first what it expects to read,
 // also what another transaction, still under way, is to write: changes are then
 // applied only if everything is as foretold, and an error of the function, or a
 // plan without changes, only counts for what was read. So the last call is the

@@ -19,7 +19,7 @@ func sealed(n byte) *state.Sealed {
 
 func TestGuessKnowsWhatWasReadAndWritten(t *testing.T) {
 	t.Parallel()
-	var g engine.Guess
+	g := engine.NewGuess()
 	budget, writer, claim := guessKey(state.KindBudget, "b"), guessKey(state.KindWriter, "w"), guessKey(state.KindMarker, "new")
 	boot := time.Hour
 	if _, ok := g.Snapshot([]state.Key{claim}, boot); ok {
@@ -81,9 +81,9 @@ func TestGuessEndsWithTheClockInDoubtAndAfterMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var g engine.Guess
+			g := engine.NewGuess()
 			g.Read(engine.Snapshot{Now: 1}, boot)
-			c.what(&g)
+			c.what(g)
 			paused := 0
 			for paused < 200 {
 				if _, ok := g.Snapshot(claim, c.boot); ok {
@@ -100,7 +100,7 @@ func TestGuessEndsWithTheClockInDoubtAndAfterMistakes(t *testing.T) {
 
 func TestGuessIsBounded(t *testing.T) {
 	t.Parallel()
-	var g engine.Guess
+	g := engine.NewGuess()
 	g.Read(engine.Snapshot{Now: 1}, time.Hour)
 	hot, large := guessKey(state.KindBudget, "hot"), guessKey(state.KindBudget, "large")
 	g.Written([]engine.Change{{Key: hot, Item: sealed(1)}, {Key: large, Item: &state.Sealed{Data: make([]byte, 4096)}}})

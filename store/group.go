@@ -22,6 +22,7 @@ type scope struct {
 	// Guarded by Store.mu.
 	queue   []*request
 	workers int
+	flying  int // requests in groups under way
 
 	alone atomic.Int32 // groups to be cut without waiting
 
@@ -145,17 +146,43 @@ func (s *Store) enqueue(r *request) error {
 	sc.queue = append(sc.queue, r)
 	s.queued++
 	s.bytes += r.size
-	if sc.workers < max(1, s.guarantee.Pipeline) {
-		sc.workers++
-		select {
-		case s.handed <- sc:
-		default:
-			s.work.Add(1)
-			go s.serve(sc)
-		}
-	}
+	s.staff(sc)
 	return nil
 }
+
+// staff lets one more worker take up what waits in a scope, if that is worth
+// while. Store.mu is held.
+func (s *Store) staff(sc *scope) {
+	if len(sc.queue) == 0 || sc.workers > 0 && (sc.workers >= s.guarantee.Pipeline || !s.worthwhile(sc)) {
+		return
+	}
+	sc.workers++
+	select {
+	case s.handed <- sc:
+	default:
+		s.work.Add(1)
+		go s.serve(sc)
+	}
+}
+
+// worthwhile reports whether enough waits in a scope for a group beside those
+// under way. A shared engine takes one after another anyway, so that a second
+// one only pays if it keeps this process busy meanwhile. Store.mu is held.
+func (s *Store) worthwhile(sc *scope) bool {
+	return !s.guarantee.Shared || sc.flying > 0 && len(sc.queue) >= s.share(sc)/2
+}
+
+// share is how large a group may become: on a shared engine not so large that
+// nothing is left to be decided while it is under way. Store.mu is held.
+func (s *Store) share(sc *scope) int {
+	if !s.guarantee.Shared || s.guarantee.Pipeline < 2 {
+		return groupBatches
+	}
+	return min(max((len(sc.queue)+sc.flying+s.guarantee.Pipeline-1)/s.guarantee.Pipeline, shareFrom), groupBatches)
+}
+
+// shareFrom is the size from which a group is split.
+const shareFrom = 32
 
 // startMark is what the time of a scope begins with: on an engine of one clock
 // the mark of the whole store, else what the scope's writer records say.
@@ -188,9 +215,11 @@ func (s *Store) serve(sc *scope) {
 
 // drain commits groups of one scope until none waits.
 func (s *Store) drain(sc *scope) {
+	answered := 0
 	for {
+		s.gather(sc, answered)
 		s.running <- struct{}{}
-		group := s.cut(sc)
+		group := s.cut(sc, answered)
 		if group != nil {
 			s.commit(sc, group)
 		}
@@ -198,7 +227,7 @@ func (s *Store) drain(sc *scope) {
 		if group == nil {
 			return
 		}
-		s.gather(sc, len(group))
+		answered = len(group)
 	}
 }
 
@@ -238,15 +267,21 @@ const (
 	gatherPause = 100 // groups that nobody waits after, when few came back
 )
 
-// cut takes the next group from the queue. With none left the worker is
-// counted out in the same step, so that no request is left without one.
-func (s *Store) cut(sc *scope) []*request {
+// cut takes the next group from the queue, after one of so many was answered.
+// With none left that is worth while the worker is counted out in the same step,
+// so that no request is left without one.
+func (s *Store) cut(sc *scope, answered int) []*request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	sc.flying -= answered
 	var group []*request
 	size, n := 0, 0
+	share := s.share(sc)
+	if sc.flying > 0 && !s.worthwhile(sc) {
+		share = 0
+	}
 	for _, r := range sc.queue {
-		if len(group) == groupBatches || size > 0 && size+r.size > groupBytes {
+		if len(group) == share || size > 0 && size+r.size > groupBytes {
 			break
 		}
 		n++
@@ -258,7 +293,7 @@ func (s *Store) cut(sc *scope) []*request {
 		}
 	}
 	sc.queue = append(sc.queue[:0:0], sc.queue[n:]...)
-	if len(sc.queue) == 0 && group == nil {
+	if (len(sc.queue) == 0 || share == 0) && group == nil {
 		sc.workers--
 		if sc.workers == 0 && sc.vacant() {
 			delete(s.scopes, sc.name)
@@ -268,6 +303,8 @@ func (s *Store) cut(sc *scope) []*request {
 	if group == nil {
 		group = []*request{} // everybody left; there may be more behind them
 	}
+	sc.flying += len(group)
+	s.staff(sc)
 	return group
 }
 

@@ -35,9 +35,19 @@ func readSetClauses() []clause {
 	)
 }
 
-// meddle runs other while a function of e is being called: at once on an
-// engine that several processes share, since it holds nobody off; beside it on
-// an embedded one, which may make other wait until the function has returned.
+// rival is the handle through which somebody else meddles: of another process
+// where there can be one.
+func (f Fixture) rival(t *testing.T) engine.Engine {
+	t.Helper()
+	if f.Second != nil {
+		return f.Second(t)
+	}
+	return f.Engine
+}
+
+// meddle runs other while a function of f.Engine is being called: at once where
+// other is of another process, which nothing holds off; beside it on an embedded
+// engine, which may make other wait until the function has returned.
 func meddle(f Fixture, wg *sync.WaitGroup, other func()) {
 	if f.Engine.Guarantee().Shared {
 		other()
@@ -60,9 +70,10 @@ func raceOnce(t *testing.T, f Fixture, source, result state.Key, rivals ...[]eng
 	var wg sync.WaitGroup
 	var once sync.Once
 	var rivalSawResult bool
+	with := f.rival(t)
 	other := func() {
 		for _, changes := range rivals {
-			err := f.Engine.Transact(t.Context(), []state.Key{source, result}, func(s engine.Snapshot) (engine.Plan, error) {
+			err := with.Transact(t.Context(), []state.Key{source, result}, func(s engine.Snapshot) (engine.Plan, error) {
 				rivalSawResult = s.Items[1] != nil
 				return engine.Plan{Changes: changes, NotAfter: s.Now + minute}, nil
 			})
@@ -110,8 +121,9 @@ func earlierRoundCompared(t *testing.T, f Fixture) {
 	var wg sync.WaitGroup
 	var once sync.Once
 	var rivalSawResult bool
+	with := f.rival(t)
 	other := func() {
-		err := f.Engine.Transact(t.Context(), []state.Key{first, result}, func(s engine.Snapshot) (engine.Plan, error) {
+		err := with.Transact(t.Context(), []state.Key{first, result}, func(s engine.Snapshot) (engine.Plan, error) {
 			rivalSawResult = s.Items[1] != nil
 			return engine.Plan{Changes: []engine.Change{set(first, changed)}, NotAfter: s.Now + minute}, nil
 		})
@@ -141,8 +153,8 @@ func changedKeyCompared(t *testing.T, f Fixture) {
 	k := key("k")
 	var wg sync.WaitGroup
 	var once sync.Once
-	increment := func(during func()) {
-		err := f.Engine.Transact(t.Context(), []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
+	increment := func(e engine.Engine, during func()) {
+		err := e.Transact(t.Context(), []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
 			during()
 			return engine.Plan{Changes: []engine.Change{set(k, counted(count(s.Items[0])+1))}, NotAfter: s.Now + minute}, nil
 		})
@@ -150,8 +162,9 @@ func changedKeyCompared(t *testing.T, f Fixture) {
 			t.Errorf("Transact: %v", err)
 		}
 	}
-	increment(func() {
-		once.Do(func() { meddle(f, &wg, func() { increment(func() {}) }) })
+	with := f.rival(t)
+	increment(f.Engine, func() {
+		once.Do(func() { meddle(f, &wg, func() { increment(with, func() {}) }) })
 	})
 	wg.Wait()
 	if got := count(read(t, f.Engine, k)[0]); got != 2 {
@@ -169,8 +182,9 @@ func conflictsForEver(t *testing.T, f Fixture) {
 		return
 	}
 	k, result := key("k"), key("result")
+	with := f.rival(t)
 	err := f.Engine.Transact(t.Context(), []state.Key{k, result}, func(s engine.Snapshot) (engine.Plan, error) {
-		err := f.Engine.Transact(t.Context(), []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
+		err := with.Transact(t.Context(), []state.Key{k}, func(s engine.Snapshot) (engine.Plan, error) {
 			return engine.Plan{Changes: []engine.Change{set(k, item("moved"))}, NotAfter: s.Now + minute}, nil
 		})
 		if err != nil && !errors.Is(err, engine.ErrUnavailable) {

@@ -22,7 +22,7 @@ type Engine struct {
 	options   Options
 	guarantee engine.Guarantee
 	closed    atomic.Bool
-	guess     engine.Guess
+	guess     *engine.Guess
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -125,7 +125,7 @@ func connect(ctx context.Context, url string, o Options) (*Engine, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &Engine{pool: pool, options: o}, nil
+	return &Engine{pool: pool, options: o, guess: engine.NewGuess()}, nil
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool, o Options) error {

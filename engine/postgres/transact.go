@@ -45,9 +45,23 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrUnavailable, err)
 	}
+	if len(keys) == 0 {
+		return e.alone(ctx, keys, fn)
+	}
 	if applied, err := e.guessed(ctx, keys, fn); applied || err != nil {
 		return err
 	}
+	leave, err := e.guess.Alone(ctx, keys[0].Scope)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return e.alone(ctx, keys, fn)
+}
+
+// alone reads before fn decides, and starts again as long as it meets conflicts,
+// which are with other processes then.
+func (e *Engine) alone(ctx context.Context, keys []state.Key, fn engine.Func) error {
 	for attempt := range maxAttempts {
 		try := e.attempt
 		if attempt >= turnAfter {
@@ -61,40 +75,34 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 }
 
 // guessed runs fn on what is expected, and applies its changes if everything is
-// so. It reports false without an error if it is not, or if fn did not decide on
-// changes: then a guess is not enough.
+// so. It reports false without an error if it is not, or if a guess is not
+// enough.
 func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
-	for round := 1; engine.CheckKeys(keys) == nil && engine.CheckRound(round) == nil; round++ {
-		snap, ok := e.guess.Snapshot(keys, boot())
-		if !ok {
-			return false, nil
-		}
-		if e.options.Clock != nil {
-			snap.Now = e.options.now()
-		}
-		plan, err := fn(snap)
-		switch {
-		case err != nil:
-			return false, nil //nolint:nilerr // an error on a guess says nothing
-		case len(plan.More) > 0:
-			keys = append(slices.Clip(keys), plan.More...)
-		case len(plan.Changes) == 0:
-			return false, nil
-		default:
-			err := e.apply(ctx, snap, plan)
-			switch {
-			case err == nil:
-				e.guess.Judged(true)
-				return true, nil
-			case errors.Is(err, errConflict):
-				e.guess.Judged(false)
-				return false, nil
-			}
-			e.guess.Doubt()
-			return false, err
-		}
+	leave, err := e.guess.Together(ctx, keys[0].Scope)
+	if err != nil {
+		return false, err
 	}
-	return false, nil
+	defer leave()
+	snap, plan, ok := e.guess.Foretell(keys, boot(), func(s engine.Snapshot) (engine.Plan, error) {
+		if e.options.Clock != nil {
+			s.Now = e.options.now()
+		}
+		return fn(s)
+	})
+	if !ok {
+		return false, nil
+	}
+	err = e.apply(ctx, snap, plan)
+	switch {
+	case err == nil:
+		e.guess.Judged(true)
+		return true, nil
+	case errors.Is(err, errConflict):
+		e.guess.Judged(false)
+		return false, nil
+	}
+	e.guess.Doubt()
+	return false, err
 }
 
 // boot is this machine's own clock, by which that of the server is gone on from.

@@ -23,8 +23,7 @@ type Engine struct {
 	layout    layout
 	options   Options
 	guarantee engine.Guarantee
-	guess     engine.Guess
-	turns     [64]chan struct{} // by scope, each for one transaction at a time
+	guess     *engine.Guess
 
 	mu      sync.Mutex
 	closed  bool
@@ -89,10 +88,7 @@ func dial(ctx context.Context, url string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{servers: s, layout: layout(keysBegin + o.space), options: o, trusted: map[string]bool{}}
-	for i := range e.turns {
-		e.turns[i] = make(chan struct{}, 1)
-	}
+	e := &Engine{servers: s, layout: layout(keysBegin + o.space), options: o, guess: engine.NewGuess(), trusted: map[string]bool{}}
 	found, err := s.settings(ctx)
 	var weak []string
 	if err == nil {
@@ -102,11 +98,13 @@ func dial(ctx context.Context, url string, o Options) (*Engine, error) {
 		s.close()
 		return nil, err
 	}
-	level := engine.Node
+	// One is under way at the server while the next is decided. Replicas are waited for on connections of their own,
+	// where one would overtake the other.
+	level, pipeline := engine.Node, 2
 	if o.Replicas > 0 {
-		level = engine.Replicated
+		level, pipeline = engine.Replicated, 1
 	}
-	e.guarantee = engine.Guarantee{Engine: "redis", Level: level, Unsafe: weak, Shared: true, Pipeline: 1}
+	e.guarantee = engine.Guarantee{Engine: "redis", Level: level, Unsafe: weak, Shared: true, Pipeline: pipeline}
 	return e, nil
 }
 

@@ -16,13 +16,7 @@ import (
 	"github.com/counterfoil/counterfoil/state"
 )
 
-const (
-	maxAttempts = 64 // conflicts after which a transaction gives up
-	turnAfter   = 3  // conflicts after which it waits for its turn
-)
-
-// maxTurn bounds how long a transaction waits for its turn in a scope.
-const maxTurn = 100 * time.Millisecond
+const maxAttempts = 64 // conflicts after which a transaction gives up
 
 // Transact is as the contract says: fn may be called beside others, and what it
 // decided is written if everything it was shown is still so. First it is shown
@@ -36,17 +30,30 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	if err := engine.CheckKeys(keys); err != nil {
 		return err
 	}
+	if len(keys) == 0 {
+		return e.alone(ctx, keys, nil, fn)
+	}
 	found, applied, err := e.guessed(ctx, keys, fn)
 	if applied || err != nil {
 		return err
 	}
-	for attempt := range maxAttempts {
-		if attempt == turnAfter {
-			defer e.turn(ctx, keys)()
-		}
-		if err := e.usable(ctx); err != nil {
+	leave, err := e.guess.Alone(ctx, keys[0].Scope)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return e.alone(ctx, keys, found, fn)
+}
+
+// alone reads before fn decides, and starts again as long as it meets conflicts,
+// which are with other processes then. found is what the guess has met.
+func (e *Engine) alone(ctx context.Context, keys []state.Key, found *reading, fn engine.Func) error {
+	for range maxAttempts {
+		err := e.usable(ctx)
+		if err != nil {
 			return err
 		}
+		var applied bool
 		if found, applied, err = e.attempt(ctx, keys, found, fn); applied || err != nil {
 			return err
 		}
@@ -54,52 +61,26 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 	return engine.ErrConflict
 }
 
-// turn waits a short while for the other transactions of a scope that have met
-// several conflicts. It is for speed only.
-func (e *Engine) turn(ctx context.Context, keys []state.Key) (release func()) {
-	if len(keys) == 0 {
-		return func() {}
-	}
-	turn := e.turns[e.layout.place(keys[0].Scope).group%len(e.turns)]
-	limit := time.NewTimer(maxTurn)
-	defer limit.Stop()
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }
-	case <-limit.C:
-	case <-ctx.Done():
-	}
-	return func() {}
-}
-
 // guessed runs fn on what is expected, and writes its changes if everything is
 // so. It reports false without an error if it is not, with what is there instead,
-// or if fn did not decide on changes: then a guess is not enough.
+// or if a guess is not enough.
 func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (*reading, bool, error) {
-	for round := 1; engine.CheckKeys(keys) == nil && engine.CheckRound(round) == nil; round++ {
-		snap, ok := e.guess.Snapshot(keys, boot())
-		if !ok {
-			return nil, false, nil
-		}
-		plan, err := fn(e.dated(snap))
-		switch {
-		case err != nil:
-			return nil, false, nil //nolint:nilerr // an error on a guess says nothing
-		case len(plan.More) > 0:
-			keys = append(keys[:len(keys):len(keys)], plan.More...)
-		case len(plan.Changes) == 0:
-			return nil, false, nil
-		default:
-			found, applied, err := e.apply(ctx, e.expected(snap), plan)
-			if err != nil {
-				e.guess.Doubt()
-				return nil, false, err
-			}
-			e.guess.Judged(applied)
-			return found, applied, nil
-		}
+	leave, err := e.guess.Together(ctx, keys[0].Scope)
+	if err != nil {
+		return nil, false, err
 	}
-	return nil, false, nil
+	defer leave()
+	snap, plan, ok := e.guess.Foretell(keys, boot(), func(s engine.Snapshot) (engine.Plan, error) { return fn(e.dated(s)) })
+	if !ok {
+		return nil, false, nil
+	}
+	found, applied, err := e.apply(ctx, e.expected(snap), plan)
+	if err != nil {
+		e.guess.Doubt()
+		return nil, false, err
+	}
+	e.guess.Judged(applied)
+	return found, applied, nil
 }
 
 // expected is the reading that a guess stands for. Of the values only the
@@ -137,7 +118,11 @@ func (e *Engine) attempt(ctx context.Context, keys []state.Key, found *reading, 
 		case err != nil:
 			return nil, false, err
 		case len(plan.More) == 0:
-			return e.apply(ctx, *r, plan)
+			met, applied, err := e.apply(ctx, *r, plan)
+			if applied {
+				e.guess.Written(plan.Changes)
+			}
+			return met, applied, err
 		}
 		keys, found = append(slices.Clip(r.snap.Keys), plan.More...), nil
 		if err := engine.CheckKeys(keys); err != nil {
@@ -274,9 +259,6 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (*readi
 	applied, err := e.swap(answer, err)
 	if applied && !s.writes {
 		applied, err = e.confirm(ctx, r)
-	}
-	if applied {
-		e.guess.Written(plan.Changes)
 	}
 	return nil, applied, err
 }
