@@ -491,7 +491,7 @@ func (t *transaction) decide(snap engine.Snapshot) (engine.Plan, error) {
 	if t.last != nil {
 		// It came to nothing, but may have been shown as what is to come.
 		sc.dropped(t.last)
-		t.last, t.drawn = nil, state.Version{}
+		t.last = nil
 	}
 	if snap.Foretold && len(t.doubts) > 0 {
 		return engine.Plan{}, errForetold

@@ -56,6 +56,7 @@ var libraryModules = []string{
 	"filippo.io/edwards25519",            // to refuse public keys that verify forged signatures
 	"github.com/go-json-experiment/json", // strict decoding
 	"github.com/google/uuid",             // time-ordered ids
+	"golang.org/x/sync",                  // several transactions of a scope at once, or one alone
 	"golang.org/x/sys",                   // clock that counts through suspension, file locks
 }
 
