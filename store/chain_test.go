@@ -128,7 +128,7 @@ func (f *foretelling) deliver() (applied int) {
 func newChained(t *testing.T) (*store.Store, *foretelling, *replica) {
 	t.Helper()
 	c := clock.NewManual(start)
-	data := memory.New(c)
+	data := enginetest.Faulty(memory.New(c))
 	r := &replica{data: data, lineage: engine.Lineage{ID: "one"}, level: engine.Node}
 	f := newForetelling(lineal{data, r})
 	o := store.Options{Keys: keysOf(t, 7), Clock: c, Entropy: entropy.Seeded(1)}
@@ -301,4 +301,26 @@ func TestGroupsThatAreAnsweredInAnotherOrderAreNotMissedAfterARestart(t *testing
 		}
 		closed(t, s)
 	})
+}
+
+func TestADoubtfulCommitThatIsThereAfterARestartIsNoLoss(t *testing.T) {
+	t.Parallel()
+	s, f, r := newChained(t)
+	data, _ := r.now()
+	f.send = func(int) enginetest.Failure { return enginetest.LoseReply }
+	f.answer = func(int) {
+		data.(*enginetest.FaultyEngine).Next(enginetest.Refuse)
+		r.become(data, engine.Lineage{ID: "two"})
+	}
+	if _, err := s.Do(t.Context(), batch(add())); !errors.Is(err, state.ErrUnknown) {
+		t.Fatalf("it could not be settled: %v", err)
+	}
+	f.send = func(int) enginetest.Failure { return enginetest.None }
+	f.answer = func(int) {}
+	if out := must(t, s, add()); out.Values[0] != 3 {
+		t.Errorf("the third addition makes %d", out.Values[0])
+	}
+	if body, err := s.Scope(t.Context(), "default"); err != nil || body.Quarantine != "" || body.Lineage != "two" {
+		t.Errorf("%+v %v", body, err)
+	}
 }
