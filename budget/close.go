@@ -171,19 +171,18 @@ func (b *Budgets) remove(ctx context.Context, key state.Key, rec *state.Record) 
 // under.
 func (b *Budgets) ancestors(ctx context.Context, key state.Key, of *state.Budget) ([]state.Ancestor, error) {
 	var list []state.Ancestor
-	parent, generation := of.Parent, of.ParentGen
-	for parent != "" && len(list) < state.MaxBudgetDepth {
-		above := budgetKey(key.Scope, parent)
-		found, err := b.level(ctx, key.Scope, map[string]state.Version{parent: generation})
+	next := line{parent: of.Parent, parentGen: of.ParentGen}
+	for next.parent != "" && len(list) < state.MaxBudgetDepth {
+		above := []share{{name: next.parent, line: line{generation: next.parentGen}}}
+		unknown, err := b.level(ctx, key.Scope, above)
 		if err != nil {
 			return nil, err
 		}
-		is, ok := found[parent]
-		if !ok || is.generation != generation {
+		if unknown != nil {
 			break
 		}
-		list = append(list, state.Ancestor{Key: above, Generation: generation})
-		parent, generation = is.parent, is.parentGen
+		list = append(list, state.Ancestor{Key: budgetKey(key.Scope, next.parent), Generation: next.parentGen})
+		next = above[0].line
 	}
 	return list, nil
 }

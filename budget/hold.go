@@ -181,17 +181,19 @@ func (m *HoldPermit) refused(out *state.Outcome, first int) error {
 
 // holding is the part of a batch that reserves the entries of a hold, and notes which budgets each counts in.
 func (b *Budgets) holding(ctx context.Context, scope string, is *body) (*Part, error) {
+	is.of = make([][]int, len(is.entries))
 	p, err := b.spread(ctx, scope, is.entries)
 	var unknown *UnknownError
 	switch {
 	case errors.As(err, &unknown):
 		// An earlier hold of the request answers first, else the refusal does.
-		is.of = make([][]int, len(is.entries))
 		return refuse(state.BudgetGone, err), nil
 	case err != nil:
 		return nil, err
 	}
-	is.of = p.of
+	for i, e := range is.entries {
+		is.of[i] = slices.Collect(p.chain(e.Budget))
+	}
 	return b.taking(scope, p, state.Bucket{Kind: state.BucketHeld, Until: is.until}), nil
 }
 

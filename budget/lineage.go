@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 
@@ -24,11 +25,17 @@ type lineage struct {
 	limit int
 }
 
-func (l *lineage) get(key state.Key) (line, bool) {
+// fill looks up budgets in what is remembered, and gives those that it lacks or has of another generation.
+func (l *lineage) fill(scope string, level []share) (missing []*share) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found, ok := l.lines[key]
-	return found, ok
+	for i := range level {
+		s := &level[i]
+		if is, ok := l.lines[budgetKey(scope, s.name)]; !ok || !s.becomes(is) {
+			missing = append(missing, s)
+		}
+	}
+	return missing
 }
 
 func (l *lineage) put(key state.Key, is line) {
@@ -54,149 +61,139 @@ func lineOf(b *state.Budget) line {
 
 // share is what a call takes from one budget, its entries in it and in all budgets below it added up.
 type share struct {
-	name       string
-	generation state.Version
-	above      int // how many ancestors it has
-	amount     uint64
+	name string
+	// Of a budget that was not looked up yet, only the generation is set, if it must be a certain one.
+	line
+	above  int // how many ancestors it has
+	amount uint64
 }
 
-// plan is a call's entries spread over all budgets that they count in, deepest first.
-type plan struct {
-	shares []share
-	// of says, for each entry, which shares it counts in.
-	of [][]int
+// becomes notes what was found of a budget, unless that is of another generation than it must be.
+func (s *share) becomes(is line) bool {
+	if !s.generation.IsZero() && s.generation != is.generation {
+		return false
+	}
+	s.line = is
+	return true
+}
+
+// plan is a call's entries spread over all budgets that they count in, deepest first: where one of them was closed, it
+// answers before those above it.
+type plan []share
+
+// find gives the place of a budget, −1 if it is not there.
+func (p plan) find(name string) int {
+	return slices.IndexFunc(p, func(s share) bool { return s.name == name })
+}
+
+// chain gives the places of all budgets that an amount counts in which is taken from one, that one first.
+func (p plan) chain(name string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := p.find(name); i >= 0 && yield(i); i = p.find(p[i].parent) {
+		}
+	}
 }
 
 // spread finds all ancestors of entries and adds up what counts in each. It fails with an [*UnknownError] if a budget is
 // not there.
 func (b *Budgets) spread(ctx context.Context, scope string, entries []Entry) (plan, error) {
-	lines, err := b.lines(ctx, scope, entries)
+	p, err := b.lines(ctx, scope, entries)
 	if errors.Is(err, ErrBudgetUnknown) {
 		// What is remembered may be out of date: no budget is unknown but by what is stored.
-		for name := range lines {
-			b.lineage.forget(budgetKey(scope, name))
-		}
-		lines, err = b.lines(ctx, scope, entries)
+		b.forget(scope, p)
+		p, err = b.lines(ctx, scope, entries)
 	}
 	if err != nil {
-		return plan{}, err
+		return nil, err
 	}
-	var p plan
-	for _, e := range entries {
-		var chain []int
-		for name := e.Budget; name != ""; name = lines[name].parent {
-			i := slices.IndexFunc(p.shares, func(s share) bool { return s.name == name })
-			if i < 0 {
-				i = len(p.shares)
-				p.shares = append(p.shares, share{name: name, generation: lines[name].generation, above: above(lines, name)})
-			}
-			if e.Amount > MaxAmount-p.shares[i].amount {
-				return plan{}, invalidf("the amounts that count in %s add up to more than 2^53−1", name)
-			}
-			p.shares[i].amount += e.Amount
-			chain = append(chain, i)
+	for i := range p {
+		for range p.chain(p[i].parent) {
+			p[i].above++
 		}
-		p.of = append(p.of, chain)
 	}
-	if len(p.shares) > MaxBudgets {
-		return plan{}, invalidf("the entries count in %d budgets with their ancestors, the limit is %d", len(p.shares), MaxBudgets)
+	slices.SortFunc(p, func(a, b share) int {
+		return cmp.Or(cmp.Compare(b.above, a.above), cmp.Compare(a.name, b.name))
+	})
+	for _, e := range entries {
+		for i := range p.chain(e.Budget) {
+			if e.Amount > MaxAmount-p[i].amount {
+				return nil, invalidf("the amounts that count in %s add up to more than 2^53−1", p[i].name)
+			}
+			p[i].amount += e.Amount
+		}
 	}
-	p.sort()
+	if len(p) > MaxBudgets {
+		return nil, invalidf("the entries count in %d budgets with their ancestors, the limit is %d", len(p), MaxBudgets)
+	}
 	return p, nil
 }
 
-// sort puts the deepest budgets first: where one of them was closed, it answers before those above it.
-func (p *plan) sort() {
-	order := make([]int, len(p.shares))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(p.shares[b].above, p.shares[a].above), cmp.Compare(p.shares[a].name, p.shares[b].name))
-	})
-	sorted, place := make([]share, len(order)), make([]int, len(order))
-	for to, from := range order {
-		sorted[to], place[from] = p.shares[from], to
-	}
-	p.shares = sorted
-	for _, chain := range p.of {
-		for i := range chain {
-			chain[i] = place[chain[i]]
-		}
+// forget drops what is remembered of the budgets of a plan.
+func (b *Budgets) forget(scope string, p plan) {
+	for _, s := range p {
+		b.lineage.forget(budgetKey(scope, s.name))
 	}
 }
 
-func above(lines map[string]line, name string) int {
-	n := 0
-	for name = lines[name].parent; name != ""; name = lines[name].parent {
-		n++
-	}
-	return n
-}
-
-// lines looks up the budgets that entries name and all above them, a level at a time. With an [*UnknownError] it gives those
-// that were found.
-func (b *Budgets) lines(ctx context.Context, scope string, entries []Entry) (map[string]line, error) {
-	lines := make(map[string]line, len(entries)+4)
-	level := make(map[string]state.Version, len(entries))
-	for _, e := range entries {
-		level[e.Budget] = state.Version{}
+// lines looks up the budgets that entries name and all above them, a level at a time. With an [*UnknownError] it gives all
+// that it looked for.
+func (b *Budgets) lines(ctx context.Context, scope string, entries []Entry) (plan, error) {
+	p := make(plan, len(entries), len(entries)+4)
+	for i, e := range entries {
+		p[i].name = e.Budget
 	}
 	var unknown []string
-	for range state.MaxBudgetDepth {
-		found, err := b.level(ctx, scope, level)
+	for from, depth := 0, 0; from < len(p) && depth < state.MaxBudgetDepth; depth++ {
+		level := p[from:]
+		from = len(p)
+		missing, err := b.level(ctx, scope, level)
 		if err != nil {
 			return nil, err
 		}
-		next := map[string]state.Version{}
-		for name, want := range level {
-			is, ok := found[name]
-			if !ok || !want.IsZero() && is.generation != want {
-				unknown = append(unknown, name)
+		unknown = append(unknown, missing...)
+		for _, s := range level {
+			if s.parent == "" {
 				continue
 			}
-			if lines[name] = is; is.parent != "" {
-				next[is.parent] = is.parentGen
+			if i := p.find(s.parent); i < 0 {
+				p = append(p, share{name: s.parent, line: line{generation: s.parentGen}})
+			} else if p[i].generation != s.parentGen {
+				unknown = append(unknown, s.parent)
 			}
-		}
-		if level = next; len(level) == 0 {
-			break
 		}
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return lines, &UnknownError{Budgets: slices.Compact(unknown)}
+		return p, &UnknownError{Budgets: slices.Compact(unknown)}
 	}
-	return lines, nil
+	return p, nil
 }
 
-// level looks up budgets, from memory or by one read. A remembered budget that is not of the generation asked for is read
-// again.
-func (b *Budgets) level(ctx context.Context, scope string, names map[string]state.Version) (map[string]line, error) {
-	found := make(map[string]line, len(names))
-	var missing []state.Key
-	for name, want := range names {
-		key := budgetKey(scope, name)
-		if is, ok := b.lineage.get(key); ok && (want.IsZero() || is.generation == want) {
-			found[name] = is
-			continue
-		}
-		missing = append(missing, key)
-	}
+// level looks up budgets, from memory or by one read, and names those that are not there. A remembered budget that is not
+// of the generation that it must be is read again.
+func (b *Budgets) level(ctx context.Context, scope string, level []share) (unknown []string, err error) {
+	missing := b.lineage.fill(scope, level)
 	if len(missing) == 0 {
-		return found, nil
+		return nil, nil
 	}
-	recs, err := b.store.Read(ctx, missing...)
+	keys := make([]state.Key, len(missing))
+	for i, s := range missing {
+		keys[i] = budgetKey(scope, s.name)
+	}
+	recs, err := b.store.Read(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
 	for i, rec := range recs {
-		if rec == nil {
-			continue
+		found := false
+		if rec != nil {
+			is := lineOf(rec.Budget())
+			b.lineage.put(keys[i], is)
+			found = missing[i].becomes(is)
 		}
-		is := lineOf(rec.Budget())
-		found[missing[i].ID] = is
-		b.lineage.put(missing[i], is)
+		if !found {
+			unknown = append(unknown, missing[i].name)
+		}
 	}
-	return found, nil
+	return unknown, nil
 }

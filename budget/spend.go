@@ -122,17 +122,15 @@ func (b *Budgets) SpendMoves(ctx context.Context, scope string, entries []Entry)
 
 // taking is the part that puts new amounts into one sort of bucket.
 func (b *Budgets) taking(scope string, p plan, into state.Bucket) *Part {
-	part := &Part{Ops: make([]state.Op, len(p.shares))}
-	for i, s := range p.shares {
+	part := &Part{Ops: make([]state.Op, len(p))}
+	for i, s := range p {
 		part.Ops[i] = state.Move{
 			Key: budgetKey(scope, s.name), Generation: s.generation, Window: state.CurrentWindow, Give: into, GiveAmount: s.amount,
 		}
 	}
 	part.read = func(out *state.Outcome, at int) (Result, error) {
 		if names := gone(out, at, part.Ops); names != nil {
-			for _, s := range p.shares {
-				b.lineage.forget(budgetKey(scope, s.name))
-			}
+			b.forget(scope, p)
 			return Result{}, &UnknownError{Budgets: names, stale: true}
 		}
 		if err := exceeded(out, at, len(part.Ops)); err != nil {
