@@ -72,17 +72,23 @@ func Smallest(figures []Figures) (uint64, bool) {
 // Latest gives the figures that a batch left the budgets with, one for each, from all that its moves gave.
 func Latest(all []Figures) []Figures {
 	last := make([]Figures, 0, len(all))
-	at := make(map[string]int, len(all))
-	for _, f := range all {
-		if i, ok := at[f.Name]; ok {
-			f.Amount += last[i].Amount
-			last[i] = f
-			continue
-		}
-		at[f.Name] = len(last)
-		last = append(last, f)
+	for i := range all {
+		last = appendLatest(last, &all[i])
 	}
 	return last
+}
+
+// appendLatest adds the figures that a move left a budget with to those that earlier moves left all of them with.
+func appendLatest(last []Figures, f *Figures) []Figures {
+	for i := range last {
+		if earlier := &last[i]; earlier.Name == f.Name {
+			amount := earlier.Amount + f.Amount
+			*earlier = *f
+			earlier.Amount = amount
+			return last
+		}
+	}
+	return append(last, *f)
 }
 
 func budgetKey(scope, name string) state.Key {

@@ -60,10 +60,10 @@ func Sum(lists ...[]Entry) ([]Entry, error) {
 
 // digest tells one request from another: what is asked, for which amounts in whichever order.
 func digest(what string, entries []Entry, bind state.Digest) state.Digest {
-	sorted := slices.Clone(entries)
+	var room [MaxEntries]Entry
+	sorted := append(room[:0], entries...)
 	slices.SortFunc(sorted, func(a, b Entry) int { return cmp.Compare(a.Budget, b.Budget) })
-	parts := make([]string, 0, 2+2*len(sorted))
-	parts = append(parts, what, string(bind[:]))
+	parts := append(make([]string, 0, 2+2*MaxEntries), what, string(bind[:]))
 	for _, e := range sorted {
 		parts = append(parts, e.Budget, strconv.FormatUint(e.Amount, 10))
 	}

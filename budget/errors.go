@@ -115,10 +115,9 @@ func (changedError) Is(target error) bool { return target == state.ErrUnavailabl
 // Again reports whether err is of a [Part] that rested on something which has changed since: nothing was written, and the
 // part, built anew, may be accepted. A caller should try that once or twice and then answer with err.
 func Again(err error) bool {
-	var unknown *UnknownError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*UnknownError](err); ok {
 		return unknown.stale
 	}
-	var changed changedError
-	return errors.As(err, &changed)
+	_, changed := errors.AsType[changedError](err)
+	return changed
 }

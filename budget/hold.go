@@ -144,7 +144,7 @@ func (b *Budgets) hold(ctx context.Context, p HoldParams, claim state.Claim) (He
 		return Held{}, err
 	}
 	claim.Expires, claim.Body = expires, is.append(nil)
-	ops := append([]state.Op{claim}, part.Ops...)
+	ops := slices.Concat([]state.Op{claim}, part.Ops)
 	if p.Permit != nil {
 		ops = append(ops, p.Permit.Checks...)
 	}
@@ -183,9 +183,8 @@ func (m *HoldPermit) refused(out *state.Outcome, first int) error {
 func (b *Budgets) holding(ctx context.Context, scope string, is *body) (*Part, error) {
 	is.of = make([][]int, len(is.entries))
 	p, err := b.spread(ctx, scope, is.entries)
-	var unknown *UnknownError
 	switch {
-	case errors.As(err, &unknown):
+	case errors.Is(err, ErrBudgetUnknown):
 		// An earlier hold of the request answers first, else the refusal does.
 		return refuse(state.BudgetGone, err), nil
 	case err != nil:

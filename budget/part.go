@@ -51,27 +51,27 @@ func refuse(reason state.Reason, err error) *Part {
 
 // moved lists the figures that the moves of a part left, from index at on.
 func moved(out *state.Outcome, at, n int) []Figures {
-	list := make([]Figures, 0, n)
+	last := make([]Figures, 0, n)
 	for i := at; i < at+n && i < len(out.Figures); i++ {
 		if f := out.Figures[i]; f != nil {
-			list = append(list, *f)
+			last = appendLatest(last, f)
 		}
 	}
-	return Latest(list)
+	return last
 }
 
 // exceeded collects what did not fit among the moves of a part, nil if everything did.
 func exceeded(out *state.Outcome, at, n int) error {
-	var e ExceededError
+	var refused []Figures
 	for _, r := range out.Refusals {
 		if r.Op >= at && r.Op < at+n && r.Reason == state.OverLimit && r.Figures != nil {
-			e.Refused = append(e.Refused, *r.Figures)
+			refused = append(refused, *r.Figures)
 		}
 	}
-	if e.Refused == nil {
+	if refused == nil {
 		return nil
 	}
-	return &e
+	return &ExceededError{Refused: refused}
 }
 
 // gone lists the budgets of a part's moves that were not there.

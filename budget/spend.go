@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/counterfoil/counterfoil/internal/ids"
@@ -57,12 +58,12 @@ func (b *Budgets) spend(ctx context.Context, p SpendParams, claim state.Claim) (
 	if err != nil {
 		return Spent{}, err
 	}
-	part, err := b.SpendMoves(ctx, p.Scope, p.Entries)
+	part, err := b.spending(ctx, p.Scope, p.Entries)
 	if err != nil {
 		return Spent{}, err
 	}
 	claim.Expires = now + spendKeep
-	ops := append([]state.Op{claim}, part.Ops...)
+	ops := slices.Concat([]state.Op{claim}, part.Ops)
 	out, err := b.store.Do(ctx, &state.Batch{Scope: p.Scope, Ops: ops, Keep: true})
 	if err != nil {
 		return Spent{}, err
@@ -109,10 +110,14 @@ func (b *Budgets) SpendMoves(ctx context.Context, scope string, entries []Entry)
 	if err := checkEntries(entries); err != nil {
 		return nil, err
 	}
+	return b.spending(ctx, scope, entries)
+}
+
+// spending is SpendMoves of entries that were checked.
+func (b *Budgets) spending(ctx context.Context, scope string, entries []Entry) (*Part, error) {
 	p, err := b.spread(ctx, scope, entries)
-	var unknown *UnknownError
 	switch {
-	case errors.As(err, &unknown):
+	case errors.Is(err, ErrBudgetUnknown):
 		return refuse(state.BudgetGone, err), nil
 	case err != nil:
 		return nil, err

@@ -186,11 +186,10 @@ func HoldUntil(now, ttl int64) int64 {
 // to 8 path segments of 1 to 64 characters A–Z a–z 0–9 . _ ~ -, none of them
 // "." or "..".
 func CheckBudgetName(name string) error {
-	segments := strings.Split(name, "/")
-	if len(segments) > 8 {
+	if strings.Count(name, "/") >= 8 {
 		return errors.New("a budget's name has at most 8 path segments")
 	}
-	for _, s := range segments {
+	for s := range strings.SplitSeq(name, "/") {
 		if s == "" || len(s) > 64 || s == "." || s == ".." {
 			return errors.New("each path segment of a budget's name has 1 to 64 characters and is not . or ..")
 		}

@@ -77,4 +77,8 @@ func ChallengeAAD(epoch uint64, job, nonce [32]byte) []byte {
 	return append(aad, nonce[:]...)
 }
 
-func text(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:]) }
+func text(sum [sha256.Size]byte) string {
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:])
+}
