@@ -181,13 +181,13 @@ func (g *Guess) Doubt() {
 	g.at = 0
 }
 
-// Judged learns whether a guess was right. The more are wrong in a row, the
+// Judged learns whether a guess was right, or the next will be. The more are wrong in a row, the
 // longer nothing is guessed.
 func (g *Guess) Judged(right bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if right {
-		g.wrong = 0
+		g.wrong, g.pause = 0, 0
 		return
 	}
 	g.wrong = min(g.wrong+1, 16)

@@ -167,9 +167,9 @@ func (s *Store) staff(sc *scope) {
 
 // worthwhile reports whether enough waits in a scope for a group beside those
 // under way. A shared engine takes one after another anyway, so that a second
-// one only pays if it keeps this process busy meanwhile. Store.mu is held.
+// one only pays if it is as large. Store.mu is held.
 func (s *Store) worthwhile(sc *scope) bool {
-	return !s.guarantee.Shared || sc.flying > 0 && len(sc.queue) >= s.share(sc)/2
+	return !s.guarantee.Shared || sc.flying > 0 && len(sc.queue) >= max(sc.flying, shareFrom)
 }
 
 // share is how large a group may become: on a shared engine not so large that

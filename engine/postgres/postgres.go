@@ -23,6 +23,7 @@ type Engine struct {
 	guarantee engine.Guarantee
 	closed    atomic.Bool
 	guess     *engine.Guess
+	turns     turns
 }
 
 var _ engine.Engine = (*Engine)(nil)

@@ -67,7 +67,11 @@ func (e *Engine) alone(ctx context.Context, keys []state.Key, fn engine.Func) er
 		if attempt >= turnAfter {
 			try = e.inTurn
 		}
-		if err := try(ctx, keys, fn); !errors.Is(err, errConflict) {
+		err := try(ctx, keys, fn)
+		if err == nil && attempt >= turnAfter {
+			e.guess.Judged(true) // in a turn it will be
+		}
+		if !errors.Is(err, errConflict) {
 			return err
 		}
 	}
@@ -154,23 +158,31 @@ func (e *Engine) apply(ctx context.Context, snap engine.Snapshot, plan engine.Pl
 	if err != nil || sql == "" {
 		return err
 	}
+	before := []string{"BEGIN", e.durability()}
+	if len(snap.Keys) > 0 {
+		if mine := e.turns.take(snap.Keys[0].Scope); mine != nil {
+			return e.send(ctx, mine.conn, before, sql, args, plan.Changes, func(err error) { e.keep(mine, err) })
+		}
+	}
 	conn, err := e.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	return e.send(ctx, conn, []string{"BEGIN", e.durability()}, sql, args, plan.Changes)
+	return e.send(ctx, conn, before, sql, args, plan.Changes, func(error) { conn.Release() })
 }
 
-// send has a connection commit a step, after some statements without an answer.
-func (e *Engine) send(ctx context.Context, conn *pgxpool.Conn, before []string, sql string, args []any, changes []engine.Change) error {
+// send has a connection commit a step, after some statements without an answer,
+// and hands it over to release then, with how it ended.
+func (e *Engine) send(ctx context.Context, conn *pgxpool.Conn, before []string, sql string, args []any, changes []engine.Change, release func(error)) error {
 	// From here on the caller's context counts no more: a cancelled COMMIT would
 	// be reported as done. A caller who leaves does not know how it ends.
 	ended := make(chan error, 1)
 	go func() {
-		defer conn.Release()
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.CommitTimeout)
 		defer cancel()
-		ended <- e.commit(own, conn, before, sql, args)
+		err := e.commit(own, conn, before, sql, args)
+		release(err)
+		ended <- err
 	}()
 	select {
 	case err := <-ended:

@@ -81,6 +81,9 @@ func (p place) due(index engine.Index, kind state.Kind) string {
 	return p.prefix + which + string(letter(kind))
 }
 
+// turn is the key of the hash that says whose turn it is.
+func (p place) turn() string { return p.prefix + "h" }
+
 // ids is the key of the sorted set of the IDs of a kind that is not hashed.
 func (p place) ids(kind state.Kind) string { return p.prefix + "n" + string(letter(kind)) }
 

@@ -24,6 +24,7 @@ type Engine struct {
 	options   Options
 	guarantee engine.Guarantee
 	guess     *engine.Guess
+	turns     turns
 
 	mu      sync.Mutex
 	closed  bool
@@ -88,7 +89,11 @@ func dial(ctx context.Context, url string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{servers: s, layout: layout(keysBegin + o.space), options: o, guess: engine.NewGuess(), trusted: map[string]bool{}}
+	e := &Engine{servers: s, layout: layout(keysBegin + o.space), options: o, guess: engine.NewGuess(), trusted: map[string]bool{}, turns: turns{held: map[string]*turn{}}}
+	if e.turns.who, err = newName(); err != nil {
+		s.close()
+		return nil, err
+	}
 	found, err := s.settings(ctx)
 	var weak []string
 	if err == nil {

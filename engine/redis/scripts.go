@@ -15,6 +15,9 @@ var swapText string
 //go:embed touch.lua
 var touchText string
 
+//go:embed turn.lua
+var turnText string
+
 //go:embed list.lua
 var listText string
 
@@ -27,6 +30,7 @@ var (
 	// shrinkScript is for changes that free memory.
 	shrinkScript = newScript("#!lua flags=allow-oom\n" + swapText)
 	touchScript  = newScript(touchText)
+	turnScript   = newScript(turnText)
 	listScript   = newScript(listText)
 )
 

@@ -106,14 +106,14 @@ func (x *index) list(name string, there bool) {
 }
 
 // arguments gives the keys and arguments of the script.
-func (s *swap) arguments(limit, lineage, replicas string) (keys, args []string) {
+func (s *swap) arguments(limit, lineage, replicas, who string) (keys, args []string) {
 	total := len(s.read.values)
 	present := total - s.creates - s.absences
 	order := s.order()
-	keys = make([]string, 0, total+len(s.indexes))
-	args = make([]string, 0, 8+3*total)
+	keys = make([]string, 0, total+len(s.indexes)+1)
+	args = make([]string, 0, 9+3*total)
 	args = append(args, limit, lineage, replicas,
-		strconv.Itoa(s.creates), strconv.Itoa(s.absences), strconv.Itoa(present), strconv.Itoa(len(s.indexes)))
+		strconv.Itoa(s.creates), strconv.Itoa(s.absences), strconv.Itoa(present), strconv.Itoa(len(s.indexes)), who)
 	for _, i := range order {
 		keys, args = append(keys, s.read.buckets[i]), append(args, s.read.snap.Keys[i].ID)
 	}
@@ -131,7 +131,7 @@ func (s *swap) arguments(limit, lineage, replicas string) (keys, args []string) 
 		args = append(args, strconv.Itoa(len(x.add)), strconv.Itoa(len(x.remove)))
 		args = append(append(args, x.add...), x.remove...)
 	}
-	return keys, args
+	return append(keys, s.read.place.turn()), args
 }
 
 // order lists what was read by position: to create, absent, present.

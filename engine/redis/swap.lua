@@ -2,9 +2,9 @@
 -- data is of the same lineage. Everything is checked before the first write: scripts are not rolled back.
 --
 -- KEYS: the bucket of each record that was read: those to create, those that are absent and stay so, those present; then
--- the indexes.
--- ARGV: limit of the clock in ms or '', lineage or '', number of replicas or '', numbers of the four groups of KEYS; the
--- field of each record; the version of each present one; for each present one its new value, '' to keep it or '-' to
+-- the indexes, and where turns are noted.
+-- ARGV: limit of the clock in ms or '', lineage or '', number of replicas or '', numbers of the four groups of KEYS, who asks;
+-- the field of each record; the version of each present one; for each present one its new value, '' to keep it or '-' to
 -- delete it; the value of each one to create; for each index how many members to add, how many to remove, and these.
 -- On a conflict it answers as reading does, so that nobody has to ask again.
 local call = redis.call
@@ -12,7 +12,7 @@ local created, absent, present, indexes = tonumber(ARGV[4]), tonumber(ARGV[5]), 
 local gone = created + absent
 local read = gone + present
 -- What stands before the first of each list in ARGV.
-local fields = 7
+local fields = 8
 local versions = fields + read
 local values = versions + present
 local news = values + present
@@ -28,20 +28,26 @@ end
 if ARGV[3] ~= '' and string.match(info, 'connected_slaves:(%d+)') ~= ARGV[3] then
   return 'replicas'
 end
-if ARGV[1] ~= '' then
-  local time = call('TIME')
-  if time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[1]) then
-    return 'late'
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if ARGV[1] ~= '' and now > tonumber(ARGV[1]) then
+  return 'late'
+end
+local turn = call('HGET', KEYS[read + indexes + 1], 'turn')
+if turn then
+  local ends, holder = string.match(turn, '^(%d+) (.*)$')
+  local left = tonumber(ends) - now
+  if holder ~= ARGV[8] and left > 0 and left <= 1000 then
+    return 'turn'
   end
 end
 local function conflict()
-  local time = call('TIME')
   local found = {}
   for i = 1, read do
     found[i] = call('HGET', KEYS[i], ARGV[fields + i])
   end
   return {
-    string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)),
+    string.format('%.0f', now),
     string.match(info, 'master_replid:(%x+)') or '',
     string.match(info, 'master_replid2:(%x+)') or '',
     found,

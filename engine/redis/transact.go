@@ -31,56 +31,77 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 		return err
 	}
 	if len(keys) == 0 {
-		return e.alone(ctx, keys, nil, fn)
+		return e.alone(ctx, keys, false, fn)
 	}
-	found, applied, err := e.guessed(ctx, keys, fn)
-	if applied || err != nil {
+	applied, err := e.guessed(ctx, keys, fn)
+	if applied || err != nil && !errors.Is(err, errTurn) {
 		return err
 	}
-	leave, err := e.guess.Alone(ctx, keys[0].Scope)
-	if err != nil {
-		return err
+	leave, enterErr := e.guess.Alone(ctx, keys[0].Scope)
+	if enterErr != nil {
+		return enterErr
 	}
 	defer leave()
-	return e.alone(ctx, keys, found, fn)
+	return e.alone(ctx, keys, err != nil, fn)
 }
 
 // alone reads before fn decides, and starts again as long as it meets conflicts,
-// which are with other processes then. found is what the guess has met.
-func (e *Engine) alone(ctx context.Context, keys []state.Key, found *reading, fn engine.Func) error {
+// which are with other processes then: after the first it takes its turn. If
+// another process has one, it waits for that to end.
+func (e *Engine) alone(ctx context.Context, keys []state.Key, held bool, fn engine.Func) error {
+	var found *reading // by the last attempt
+	conflicts := 0
 	for range maxAttempts {
 		err := e.usable(ctx)
+		switch {
+		case err != nil:
+		case held:
+			_, _, err = e.awaitTurn(ctx, keys[0].Scope, 0)
+		case conflicts > 0:
+			err = e.takeTurn(ctx, keys[0].Scope)
+			found = nil // it is of before
+		}
 		if err != nil {
 			return err
 		}
 		var applied bool
-		if found, applied, err = e.attempt(ctx, keys, found, fn); applied || err != nil {
+		found, applied, err = e.attempt(ctx, keys, found, fn)
+		if applied && conflicts > 0 {
+			e.guess.Judged(true) // in a turn it will be
+		}
+		held = errors.Is(err, errTurn)
+		if applied || err != nil && !held {
 			return err
+		}
+		if !held && len(keys) > 0 {
+			conflicts++
 		}
 	}
 	return engine.ErrConflict
 }
 
 // guessed runs fn on what is expected, and writes its changes if everything is
-// so. It reports false without an error if it is not, with what is there instead,
-// or if a guess is not enough.
-func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (*reading, bool, error) {
+// so. It reports false without an error if it is not, or if a guess is not
+// enough. What was met instead is of no use: others that are under way may be
+// applied after it.
+func (e *Engine) guessed(ctx context.Context, keys []state.Key, fn engine.Func) (bool, error) {
 	leave, err := e.guess.Together(ctx, keys[0].Scope)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	defer leave()
 	snap, plan, ok := e.guess.Foretell(keys, boot(), func(s engine.Snapshot) (engine.Plan, error) { return fn(e.dated(s)) })
 	if !ok {
-		return nil, false, nil
+		return false, nil
 	}
-	found, applied, err := e.apply(ctx, e.expected(snap), plan)
-	if err != nil {
+	_, applied, err := e.apply(ctx, e.expected(snap), plan)
+	switch {
+	case err == nil:
+		e.guess.Judged(applied)
+	case !errors.Is(err, errTurn):
 		e.guess.Doubt()
-		return nil, false, err
 	}
-	e.guess.Judged(applied)
-	return found, applied, nil
+	return applied, err
 }
 
 // expected is the reading that a guess stands for. Of the values only the
@@ -224,7 +245,8 @@ func (e *Engine) dated(snap engine.Snapshot) engine.Snapshot {
 func boot() time.Duration { return clock.System{}.Boot() }
 
 // apply writes the changes of a plan. It reports false without an error on a
-// conflict, with what is there instead, if that is known.
+// conflict, with what is there instead, if that is known. errTurn is a conflict
+// too.
 func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (*reading, bool, error) {
 	if len(plan.Changes) == 0 {
 		applied, err := e.confirm(ctx, r)
@@ -245,7 +267,11 @@ func (e *Engine) apply(ctx context.Context, r reading, plan engine.Plan) (*readi
 		return nil, false, unavailable(err)
 	}
 	s := newSwap(r, plan.Changes, at)
-	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas())
+	who := ""
+	if e.turns.has(r.snap.Keys[0].Scope) {
+		who = e.turns.who
+	}
+	keys, args := s.arguments(limit, r.snap.Lineage.ID, e.replicas(), who)
 	// From here on the end of ctx stops nothing.
 	ctx = context.WithoutCancel(ctx)
 	run := e.servers.run
@@ -289,6 +315,8 @@ func (e *Engine) swap(answer rueidis.RedisMessage, err error) (bool, error) {
 		return true, nil
 	case "lineage":
 		return false, nil
+	case "turn":
+		return false, errTurn
 	case "late":
 		return false, engine.ErrLate
 	case "replicas":
