@@ -41,6 +41,7 @@ func newMetrics(s *Server) *metrics {
 		gauge("counterfoil_draining", "1 while the server is stopping.", func() float64 { return truth(s.draining.Load()) }),
 		gauge("counterfoil_store_latched", "1 if the store has closed itself after a failed commit.", func() float64 { return truth(s.health.Health().Latched != nil) }),
 		gauge("counterfoil_store_clock_refused", "1 if the clock is not trusted.", func() float64 { return truth(s.health.Health().Clock != nil) }),
+		gauge("counterfoil_store_witness_behind", "1 if the witness cannot be written: a rollback of the store would not be noticed.", func() float64 { return truth(s.health.Health().Witness != nil) }),
 		gauge("counterfoil_store_generation", "Generation of the store; rises with each recovery.", func() float64 { return float64(s.health.Health().Generation) }),
 		gauge("counterfoil_store_waiting_batches", "Batches that wait for a group.", func() float64 { return float64(s.health.Health().Waiting) }),
 		counter("counterfoil_store_unreadable_total", "Reads of records that are damaged or sealed under unknown keys.", func() float64 { return float64(s.health.Health().Unreadable) }),

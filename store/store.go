@@ -426,6 +426,7 @@ type Health struct {
 	Generation uint64
 	Latched    error         // why everything is refused, nil if it is not
 	Clock      error         // why the clock is not trusted, nil if it is
+	Witness    error         // why the witness does not follow: a rollback would not be noticed
 	Downtime   time.Duration // the gap before open, if it was remarkably long
 	Waiting    int           // batches in the queues
 	Unreadable uint64        // records that could not be read since open, counted at each try
@@ -440,6 +441,7 @@ func (s *Store) Health() Health {
 	h := Health{
 		Guarantee: s.guarantee, Latched: s.latch, Waiting: s.queued, Clock: s.time.last(), Downtime: s.time.downtime,
 		Unreadable: s.corrupt.Load(), Unknown: s.unknown.Load(), SweptAt: s.sweptAt.Load(),
+		Witness: s.witness.trouble(),
 	}
 	if s.closed && h.Latched == nil {
 		h.Latched = state.ErrUnavailable

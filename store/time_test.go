@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/counterfoil/counterfoil/engine"
@@ -216,6 +217,32 @@ func TestAWitnessIsNeverAheadOfWhatTheEngineHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestAWitnessThatCannotBeWrittenIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := witnessed(t)
+		s := f.open(t)
+		at := filepath.Dir(f.opts.Witness)
+		if err := os.Rename(at, at+" away"); err != nil {
+			t.Fatal(err)
+		}
+		f.clock.Advance(time.Minute)
+		must(t, s, claim("a", 1))
+		<-time.After(2 * time.Second) // of the bubble
+		if err := s.Health().Witness; err == nil {
+			t.Error("health does not say so")
+		}
+		if err := os.Rename(at+" away", at); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * time.Second)
+		if err := s.Health().Witness; err != nil {
+			t.Errorf("it is written again, and health says %v", err)
+		}
+		closed(t, s)
+	})
 }
 
 func TestAWitnessThatIsMissingDamagedOrForeignIsRefused(t *testing.T) {

@@ -44,8 +44,19 @@ type witnessed struct {
 type witness struct {
 	path string
 
-	mu   sync.Mutex
-	last witnessed
+	mu     sync.Mutex
+	last   witnessed
+	behind error // why it could not be written when it was last tried
+}
+
+// trouble is why the file does not follow the engine, nil if it does.
+func (w *witness) trouble() error {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.behind
 }
 
 func readWitness(path string) (witnessed, error) {
@@ -143,8 +154,8 @@ func (w *witness) write(mark int64) error {
 	}
 	next := w.last
 	next.Mark = mark
-	if err := writeWitness(w.path, next); err != nil {
-		return err
+	if w.behind = writeWitness(w.path, next); w.behind != nil {
+		return w.behind
 	}
 	w.last = next
 	return nil
