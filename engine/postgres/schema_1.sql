@@ -64,25 +64,21 @@ CREATE FUNCTION counterfoil.swap(
 	the_turn bigint                               -- the lock on having the scope alone
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-	-- Whoever met a conflict may have the scope for a moment alone.
-	PERFORM pg_advisory_xact_lock_shared(the_turn);
+	-- Whoever met a conflict may have the scope for a moment alone: the turn.
 	PERFORM CASE WHEN l.alone THEN pg_advisory_xact_lock(l.hash) ELSE pg_advisory_xact_lock_shared(l.hash) END
-		FROM unnest(hashes, alone) AS l(hash, alone);
+		FROM unnest(the_turn || hashes, false || alone) AS l(hash, alone);
 
-	FOR i IN 1 .. cardinality(kinds) LOOP
-		CONTINUE WHEN seen[i] IS NULL;
-		IF written[i] THEN
-			PERFORM 1 FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = kinds[i] AND r.id = ids[i] FOR UPDATE;
-		ELSE
-			PERFORM 1 FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = kinds[i] AND r.id = ids[i] FOR SHARE;
-		END IF;
-	END LOOP;
-
-	PERFORM 1 FROM unnest(kinds, ids, seen) AS k(kind, id, seen)
+	-- Key after key is locked and compared as it is once it is locked. A subquery
+	-- that locks is a plan of its own, by the primary key and once for each key,
+	-- whatever the planner believes about the table.
+	PERFORM 1 FROM unnest(kinds, ids, seen, written) AS k(kind, id, seen, written)
 		LEFT JOIN LATERAL (
-			SELECT r.version FROM counterfoil.records r WHERE r.scope = the_scope AND r.kind = k.kind AND r.id = k.id OFFSET 0
-		) r ON true
-		WHERE r.version IS DISTINCT FROM k.seen LIMIT 1;
+			SELECT r.version FROM counterfoil.records r WHERE k.written AND r.scope = the_scope AND r.kind = k.kind AND r.id = k.id FOR UPDATE
+		) w ON true
+		LEFT JOIN LATERAL (
+			SELECT r.version FROM counterfoil.records r WHERE NOT k.written AND r.scope = the_scope AND r.kind = k.kind AND r.id = k.id FOR SHARE
+		) s ON true
+		WHERE coalesce(w.version, s.version) IS DISTINCT FROM k.seen LIMIT 1;
 	IF FOUND THEN
 		RETURN 1;
 	END IF;
