@@ -46,7 +46,8 @@ func RedisCluster(t TB, masters, replicas int, options RedisOptions) *Cluster {
 	}
 	c.awaitHealthy("cluster_known_nodes:"+strconv.Itoa(len(nodes)), "cluster_slots_assigned:16384")
 	for i, replica := range c.Replicas {
-		replica.Must("CLUSTER", "REPLICATE", c.Masters[i/replicas].NodeID())
+		replica.primary = c.Masters[i/replicas]
+		replica.Must("CLUSTER", "REPLICATE", replica.primary.NodeID())
 	}
 	for _, replica := range c.Replicas {
 		replica.AwaitReplication()

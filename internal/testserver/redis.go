@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ type RedisOptions struct {
 type RedisServer struct {
 	*Server
 	options RedisOptions
+	primary *RedisServer // of a replica
 }
 
 // redisDefaults lose nothing that was acknowledged, and make replication and shutdown quick.
@@ -156,18 +158,24 @@ func Replica(t TB, primary *RedisServer, options RedisOptions) *RedisServer {
 	}
 	options.Config = append([]string{fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port())}, options.Config...)
 	replica := Redis(t, options)
+	replica.primary = primary
 	replica.AwaitReplication()
 	return replica
 }
 
-// AwaitReplication returns when this replica has received everything that its primary had, follows it, and has its own file
-// complete (which is what WAITAOF asks for).
+// AwaitReplication returns when this replica has received everything that its primary has by now, follows it, and has its own
+// file complete (which is what WAITAOF asks for).
 func (s *RedisServer) AwaitReplication() {
 	s.t.Helper()
+	written, err := strconv.Atoi(s.primary.Info("master_repl_offset"))
+	if err != nil {
+		s.t.Fatalf("the offset of %s: %v", s.primary.Addr(), err)
+	}
 	await(s.t, startLimit, "replica on "+s.Addr()+" follows its primary", func() (bool, error) {
 		info := s.infos()
-		return info["master_link_status"] == "up" && info["master_sync_in_progress"] == "0" &&
-			info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0", nil
+		received, err := strconv.Atoi(info["slave_repl_offset"]) // right after the first copy the link is up, and nothing comes yet
+		return received >= written && info["master_link_status"] == "up" && info["master_sync_in_progress"] == "0" &&
+			info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0", err
 	})
 }
 
