@@ -1,48 +1,82 @@
 package postgres
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/counterfoil/counterfoil/engine"
 	"github.com/counterfoil/counterfoil/state"
 )
 
+// blobs is an argument of type bytea[]; a nil blob is NULL. The driver would find
+// out by reflection what each element of a [][]byte is.
+type blobs []blob
+
+type blob []byte
+
+var _ pgtype.ArrayGetter = blobs(nil)
+
+// Dimensions, Index and IndexType are what the driver asks an array for.
+func (b blobs) Dimensions() []pgtype.ArrayDimension {
+	return []pgtype.ArrayDimension{{Length: int32(len(b)), LowerBound: 1}} //nolint:gosec // at most MaxKeys.
+}
+
+// Index gives one element.
+func (b blobs) Index(i int) any { return &b[i] }
+
+// IndexType gives an element's type.
+func (b blobs) IndexType() any { return (*blob)(nil) }
+
+// BytesValue is what the driver asks an element for.
+func (b *blob) BytesValue() ([]byte, error) { return *b, nil }
+
+// keys are two arguments of counterfoil.swap.
+type keys struct {
+	kinds []int16
+	ids   blobs
+	text  []byte // that the ids lie in
+}
+
+func newKeys(n int) keys { return keys{kinds: make([]int16, 0, n), ids: make(blobs, 0, n)} }
+
+func (k *keys) add(key state.Key) {
+	begin := len(k.text)
+	k.text = append(k.text, key.ID...)
+	k.kinds = append(k.kinds, int16(key.Kind))
+	k.ids = append(k.ids, k.text[begin:])
+}
+
 // rows are arguments of counterfoil.swap, a slice for each column of several
 // records.
 type rows struct {
-	kinds    []int16
-	ids      [][]byte
-	versions [][]byte
+	keys
+	versions blobs
 	expiries []int64
 	leases   []int64
-	datas    [][]byte
+	datas    blobs
 }
 
 func newRows(n int) *rows {
 	return &rows{
-		kinds: make([]int16, 0, n), ids: make([][]byte, 0, n), versions: make([][]byte, 0, n),
-		expiries: make([]int64, 0, n), leases: make([]int64, 0, n), datas: make([][]byte, 0, n),
+		keys: newKeys(n), versions: make(blobs, 0, n),
+		expiries: make([]int64, 0, n), leases: make([]int64, 0, n), datas: make(blobs, 0, n),
 	}
 }
 
-func (r *rows) add(c engine.Change) {
-	r.kinds = append(r.kinds, int16(c.Key.Kind))
-	r.ids = append(r.ids, []byte(c.Key.ID))
-	if c.Item == nil {
-		return
-	}
+func (r *rows) add(c *engine.Change) {
+	r.keys.add(c.Key)
 	r.versions = append(r.versions, c.Item.Version[:])
 	r.expiries = append(r.expiries, c.Item.Expiry)
 	r.leases = append(r.leases, c.Item.Lease)
-	r.datas = append(r.datas, append([]byte{}, c.Item.Data...)) // nil would be NULL
-}
-
-// lock is one lock on the absence of a key.
-type lock struct {
-	hash  int64
-	alone bool
+	data := blob(c.Item.Data)
+	if data == nil {
+		data = blob{} // nil would be NULL
+	}
+	r.datas = append(r.datas, data)
 }
 
 // swapOf makes the call of counterfoil.swap.
@@ -51,50 +85,47 @@ func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) (sql string, arg
 	if err != nil {
 		return "", nil, err
 	}
-	change := make(map[int]engine.Change, len(positions))
-	for i, p := range positions {
-		change[p] = plan.Changes[i]
+	changes := make([]*engine.Change, len(snap.Keys))
+	for i, at := range positions {
+		changes[at] = &plan.Changes[i]
 	}
-	order := make([]int, len(snap.Keys))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return snap.Keys[a].Compare(snap.Keys[b]) })
-
-	n := len(order)
-	kinds, ids, seen, written := make([]int16, 0, n), make([][]byte, 0, n), make([][]byte, 0, n), make([]bool, 0, n)
-	var locks []lock
-	created, changed, deleted := newRows(len(change)), newRows(8), newRows(0)
-	for _, at := range order {
-		key, item := snap.Keys[at], snap.Items[at]
-		c, isWritten := change[at]
-		if item == nil {
-			locks = append(locks, lock{hashOf(key), isWritten && c.Item != nil})
-		}
-		if item == nil && isWritten && c.Item != nil {
+	created := newRows(len(plan.Changes))
+	compared := make([]int, 0, 16) // positions of what is not created
+	for at, c := range changes {
+		if snap.Items[at] == nil && c != nil && c.Item != nil {
 			created.add(c)
-			continue
+		} else {
+			compared = append(compared, at)
 		}
-		var version []byte
-		if item != nil {
-			version = item.Version[:]
+	}
+	slices.SortFunc(compared, func(a, b int) int { return snap.Keys[a].Compare(snap.Keys[b]) })
+
+	n := len(compared)
+	read, seen, written := newKeys(n), make(blobs, n), make([]bool, n)
+	changed, deleted := newRows(n), newKeys(0)
+	for i, at := range compared {
+		item, c := snap.Items[at], changes[at]
+		read.add(snap.Keys[at])
+		written[i] = c != nil
+		if item == nil {
+			continue // and if it is to be deleted: it is not there
 		}
-		kinds, ids, seen, written = append(kinds, int16(key.Kind)), append(ids, []byte(key.ID)), append(seen, version), append(written, isWritten)
+		seen[i] = item.Version[:]
 		switch {
-		case !isWritten || item == nil && c.Item == nil:
+		case c == nil:
 		case c.Item == nil:
-			deleted.add(c)
+			deleted.add(c.Key)
 		default:
 			changed.add(c)
 		}
 	}
-	hashes, alone := flatten(snap.Keys[0].Scope, locks)
+	hashes, alone := locksOf(snap, changes)
 	var now any
 	if e.options.Clock != nil {
 		now = e.options.now()
 	}
 	return swapSQL, []any{
-		[]byte(snap.Keys[0].Scope), kinds, ids, seen, written, hashes, alone,
+		[]byte(snap.Keys[0].Scope), read.kinds, read.ids, seen, written, hashes, alone,
 		created.kinds, created.ids, created.versions, created.expiries, created.leases, created.datas,
 		changed.kinds, changed.ids, changed.versions, changed.expiries, changed.leases, changed.datas,
 		deleted.kinds, deleted.ids, snap.Lineage.ID, plan.NotAfter, now, turnOf(snap.Keys[0].Scope),
@@ -106,35 +137,48 @@ func (e *Engine) swapOf(snap engine.Snapshot, plan engine.Plan) (sql string, arg
 // has room for the locks of all its connections.
 const maxLocks = 40
 
-// flatten orders locks by their hash; of two on one hash the stronger counts.
-// Before them comes the lock on the absence of every key of the scope: shared,
-// or alone and then in place of too many others.
-func flatten(scope string, locks []lock) (hashes []int64, alone []bool) {
-	if len(locks) == 0 {
+// lock is one lock on the absence of a key.
+type lock struct {
+	hash  int64
+	alone bool
+}
+
+// locksOf lists the locks on the absence of keys in the order in which they are
+// taken: that on the absence of every key of the scope, shared, and each key's by
+// its hash, alone if the key is created. In place of too many of these the
+// scope's is taken alone. changes are by the position of their key.
+func locksOf(snap engine.Snapshot, changes []*engine.Change) (hashes []int64, alone []bool) {
+	absent := 0
+	for _, item := range snap.Items {
+		if item == nil {
+			absent++
+		}
+	}
+	if absent == 0 {
 		return []int64{}, []bool{}
 	}
-	whole := hashOf(state.Key{Scope: scope})
-	if len(locks) > maxLocks {
-		return []int64{whole}, []bool{true}
+	hashes, alone = make([]int64, 1, maxLocks+1), make([]bool, 1, maxLocks+1)
+	hashes[0], alone[0] = hashOf(state.Key{Scope: snap.Keys[0].Scope}), absent > maxLocks
+	if absent > maxLocks {
+		return hashes, alone
+	}
+	locks := make([]lock, 0, maxLocks)
+	for at, item := range snap.Items {
+		if item == nil {
+			c := changes[at]
+			locks = append(locks, lock{hashOf(snap.Keys[at]), c != nil && c.Item != nil})
+		}
 	}
 	slices.SortFunc(locks, func(a, b lock) int {
-		switch {
-		case a.hash != b.hash && a.hash < b.hash:
-			return -1
-		case a.hash != b.hash:
-			return 1
-		case a.alone == b.alone:
-			return 0
-		case a.alone:
+		switch c := cmp.Compare(a.hash, b.hash); {
+		case c != 0 || a.alone == b.alone:
+			return c
+		case a.alone: // of two on one hash the stronger counts
 			return -1
 		}
 		return 1
 	})
-	hashes, alone = []int64{whole}, []bool{false}
-	for i, l := range locks {
-		if i > 0 && locks[i-1].hash == l.hash || l.hash == whole {
-			continue
-		}
+	for _, l := range slices.CompactFunc(locks, func(a, b lock) bool { return a.hash == b.hash }) {
 		hashes, alone = append(hashes, l.hash), append(alone, l.alone)
 	}
 	return hashes, alone
@@ -143,6 +187,6 @@ func flatten(scope string, locks []lock) (hashes []int64, alone []bool) {
 // hashOf names the lock on a key's absence. Two keys of one hash only wait for
 // each other. The key without kind and ID stands for all of its scope.
 func hashOf(key state.Key) int64 {
-	sum := sha256.Sum256(key.Append(nil))
+	sum := sha256.Sum256(key.Append(make([]byte, 0, 128)))
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // bits, not a number.
 }
