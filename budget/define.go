@@ -112,7 +112,7 @@ func standing(key state.Key, rec *state.Record, now int64) (Budget, error) {
 	if err != nil {
 		return Budget{}, &state.RecordError{Key: key, Err: state.ErrCorrupt}
 	}
-	return Budget{*is.Figures(key.ID, end), is.Window, is.Parent}, nil
+	return Budget{is.Figures(key.ID, end), is.Window, is.Parent}, nil
 }
 
 // ListParams asks for budgets by name.

@@ -138,7 +138,7 @@ func (b *Budgets) forget(scope string, p plan) {
 // lines looks up the budgets that entries name and all above them, a level at a time. With an [*UnknownError] it gives all
 // that it looked for.
 func (b *Budgets) lines(ctx context.Context, scope string, entries []Entry) (plan, error) {
-	p := make(plan, len(entries), len(entries)+4)
+	p := make(plan, len(entries), max(4, len(entries)))
 	for i, e := range entries {
 		p[i].name = e.Budget
 	}

@@ -44,21 +44,27 @@ type Held struct {
 // that is a later one, and without holds that are over. The end of the window
 // is 0 if it never ends.
 func (b *Budget) At(now int64) (at Budget, end int64, err error) {
+	at = *b
+	end, err = at.roll(now)
+	return at, end, err
+}
+
+// roll is At in place. It leaves a list of holds that others may have as it is.
+func (b *Budget) roll(now int64) (end int64, err error) {
 	start, end, err := b.Window.Bounds(now)
 	if err != nil {
-		return Budget{}, 0, err
+		return 0, err
 	}
-	at = *b
 	if start > b.Start {
-		at.Start, at.Spent, at.Fenced, at.Held = start, 0, 0, nil
-		return at, end, nil
+		b.Start, b.Spent, b.Fenced, b.Held = start, 0, 0, nil
+		return end, nil
 	}
 	over := 0
-	for over < len(at.Held) && at.Held[over].Until <= now {
+	for over < len(b.Held) && b.Held[over].Until <= now {
 		over++
 	}
-	at.Held = at.Held[over:]
-	return at, end, nil
+	b.Held = b.Held[over:]
+	return end, nil
 }
 
 // Used is what counts against the limit: spent, fenced and held.
@@ -73,8 +79,8 @@ func (b *Budget) held() uint64 {
 }
 
 // Figures gives where a budget stands, as [Budget.At] returned it.
-func (b *Budget) Figures(name string, end int64) *Figures {
-	f := &Figures{
+func (b *Budget) Figures(name string, end int64) Figures {
+	f := Figures{
 		Name: name, Unit: b.Unit, Limit: b.Limit, Unlimited: b.Unlimited,
 		Spent: b.Spent, Held: b.held(), Lifetime: b.Window.Kind == WindowLifetime,
 		WindowAt: b.Start, ResetsAt: end, Generation: b.Generation,

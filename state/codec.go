@@ -28,7 +28,8 @@ const (
 
 // appendRecord encodes r without its version.
 func appendRecord(dst []byte, kind Kind, r *Record) []byte {
-	body := r.body(kind)
+	var room [256]byte
+	body := r.body(kind, room[:0])
 	flags := r.flags(len(body))
 	dst = append(dst, byte(r.State))
 	dst = binary.AppendUvarint(dst, flags)
@@ -146,21 +147,21 @@ func decodeRecord(b []byte, kind Kind) (*Record, error) {
 }
 
 // body is the encoded body: the capability's bytes, or what the store's own
-// kinds hold.
-func (r *Record) body(kind Kind) []byte {
+// kinds hold, which it appends to room.
+func (r *Record) body(kind Kind, room []byte) []byte {
 	switch {
 	case r.scope != nil:
-		return appendScope(make([]byte, 0, 64), r.scope)
+		return appendScope(room, r.scope)
 	case r.budget != nil:
-		return appendBudget(make([]byte, 0, 128+20*len(r.budget.Held)), r.budget)
+		return appendBudget(slices.Grow(room, 128+20*len(r.budget.Held)), r.budget)
 	case r.quota != nil:
-		return appendQuota(make([]byte, 0, 24), r.quota)
+		return appendQuota(room, r.quota)
 	case r.writer != nil:
-		b := append([]byte(nil), r.writer.Instance[:]...)
-		b = appendTime(b, r.writer.Mark)
-		return appendTime(b, r.writer.Lease)
+		room = append(room, r.writer.Instance[:]...)
+		room = appendTime(room, r.writer.Mark)
+		return appendTime(room, r.writer.Lease)
 	case kind == KindCounter || kind == KindFloor:
-		return binary.AppendUvarint(nil, r.Value)
+		return binary.AppendUvarint(room, r.Value)
 	}
 	return r.Body
 }
@@ -267,7 +268,6 @@ func decodeBudget(d *decoder) (*Budget, error) {
 // appendResult encodes the figures of a batch's Moves, as Batch.Keep stores
 // them in the anchor's record.
 func appendResult(b []byte, o *Outcome) []byte {
-	b = slices.Grow(b, 1+128*len(o.Figures))
 	b = append(b, flag[byte](o.Extra, 1))
 	for i, f := range o.Figures {
 		if f == nil {

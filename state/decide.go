@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -66,6 +67,7 @@ type decision struct {
 	writes []Write
 	extras []extra
 	inside []inside
+	room   []Figures // that the outcome's figures lie in
 	// short is the budget with a bucket that holds less than is taken from it.
 	short error
 	// adopted stands for an unreadable record in the count of what is replaced.
@@ -332,9 +334,13 @@ func (d *decision) keep() {
 	if !d.batch.Keep || len(d.out.Refusals) > 0 {
 		return
 	}
-	n := *d.written(d.batch.anchor().target())
-	n.Result = appendResult(nil, &d.out)
-	d.write(d.batch.anchor().target(), &n)
+	key := d.batch.anchor().target()
+	for _, w := range d.writes {
+		if w.Key == key {
+			var room [512]byte // of four budgets' figures
+			w.Record.Result = bytes.Clone(appendResult(room[:0], &d.out))
+		}
+	}
 }
 
 // get gives the record of a key as every op of the batch finds it. A key that
@@ -344,8 +350,8 @@ func (d *decision) get(key Key) *Record {
 	switch {
 	case !known:
 		d.ask(key)
-	case e.err != nil:
-		d.fail(e.err)
+	case e.bad != nil:
+		d.fail(e.bad.err)
 	case e.rec != nil:
 		return e.rec.seen(d.Now)
 	}

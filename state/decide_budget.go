@@ -8,14 +8,10 @@ type extra struct {
 	end    int64
 }
 
-// inside is what a Move adds to a budget that has a parent.
+// inside is a Move that adds to a budget that has a parent.
 type inside struct {
 	op     int
-	parent string
-	gen    Version // of the parent
-	give   Bucket
-	amount uint64
-	extra  uint64
+	budget *Budget
 }
 
 // move checks one Move and notes the budget that it leaves.
@@ -25,19 +21,19 @@ func (d *decision) move(i int, o Move) {
 		d.gone(i, o, o.IfGone, BudgetGone)
 		return
 	}
-	at, end, err := r.budget.At(d.Now)
+	n := &struct {
+		Record
+		b Budget
+	}{*r, *r.budget}
+	b := &n.b
+	n.Record.budget = b
+	end, err := b.roll(d.Now)
 	if err != nil {
 		d.fail(&RecordError{o.Key, ErrCorrupt})
 		return
 	}
-	n := &struct {
-		Record
-		b Budget
-	}{*r, at}
-	b := &n.b
-	n.Record.budget = b
 	if o.Window != CurrentWindow && o.Window != b.Start {
-		d.out.Figures[i] = b.Figures(o.Key.ID, end)
+		d.out.Figures[i] = d.figures(b, o.Key.ID, end)
 		d.gone(i, o, o.IfClosed, WindowOver)
 		return
 	}
@@ -45,16 +41,17 @@ func (d *decision) move(i int, o Move) {
 		return
 	}
 	if b.Parent != "" && (o.GiveAmount > 0 || o.Extra > 0) {
-		d.inside = append(d.inside, inside{i, b.Parent, b.ParentGen, o.Give, o.GiveAmount, o.Extra})
+		d.inside = append(d.inside, inside{i, b})
 	}
-	before := at.Used()
+	before := b.Used()
 	if err := b.take(o.Take, o.TakeAmount); err != nil {
 		// Unless a refusal explains it (a hold that is over), the record is wrong.
 		d.short = &RecordError{o.Key, ErrCorrupt}
 		return
 	}
 	if after := b.Used() + o.GiveAmount; after > before && !b.fits(after) {
-		f := at.Figures(o.Key.ID, end)
+		at, end, _ := r.budget.At(d.Now) // before the take; it was possible above
+		f := d.figures(&at, o.Key.ID, end)
 		f.Amount = after - before
 		d.refuse(Refusal{Op: i, Reason: OverLimit, Figures: f})
 		return
@@ -64,7 +61,7 @@ func (d *decision) move(i int, o Move) {
 		d.fail(invalidf("op %d: the budget has too many different hold expiries", i))
 		return
 	}
-	f := b.Figures(o.Key.ID, end)
+	f := d.figures(b, o.Key.ID, end)
 	if o.GiveAmount > o.TakeAmount {
 		f.Amount = o.GiveAmount - o.TakeAmount
 	}
@@ -75,6 +72,15 @@ func (d *decision) move(i int, o Move) {
 	if o.TakeAmount > 0 || o.GiveAmount > 0 || o.Extra > 0 { // nothing for nothing leaves no trace
 		d.write(o.Key, &n.Record)
 	}
+}
+
+// figures gives where a budget stands, in room that all of the batch share.
+func (d *decision) figures(b *Budget, name string, end int64) *Figures {
+	if d.room == nil {
+		d.room = make([]Figures, 0, len(d.batch.Ops))
+	}
+	d.room = append(d.room, b.Figures(name, end))
+	return &d.room[len(d.room)-1]
 }
 
 // gone skips or refuses a Move whose budget or window is no longer there. An
@@ -94,26 +100,28 @@ func (d *decision) gone(i int, o Move, rule Gone, reason Reason) {
 // its parent too: it must add as much to the same bucket there.
 func (d *decision) countInParents() {
 	for _, in := range d.inside {
+		give := d.moveAt(in.op).Give
 		need, extra := uint64(0), uint64(0)
 		for _, sibling := range d.inside {
-			if sibling.parent != in.parent || sibling.gen != in.gen {
+			if sibling.budget.Parent != in.budget.Parent || sibling.budget.ParentGen != in.budget.ParentGen {
 				continue
 			}
-			if extra += sibling.extra; sibling.give == in.give {
-				need += sibling.amount
+			m := d.moveAt(sibling.op)
+			if extra += m.Extra; m.Give == give {
+				need += m.GiveAmount
 			}
 		}
 		for _, op := range d.batch.Ops {
 			m, ok := op.(Move)
-			if !ok || m.Key.ID != in.parent {
+			if !ok || m.Key.ID != in.budget.Parent {
 				continue
 			}
-			if m.Generation != in.gen {
+			if m.Generation != in.budget.ParentGen {
 				d.refuse(Refusal{Op: in.op, Reason: BudgetGone})
 				need, extra = 0, 0
 				break
 			}
-			if m.Give == in.give {
+			if m.Give == give {
 				need -= min(need, m.GiveAmount)
 			}
 			extra -= min(extra, m.Extra)
@@ -123,6 +131,9 @@ func (d *decision) countInParents() {
 		}
 	}
 }
+
+// moveAt gives the Move with that index.
+func (d *decision) moveAt(op int) Move { return d.batch.Ops[op].(Move) } //nolint:forcetypeassert // so noted by move.
 
 // giveExtras spends the Extras of all Moves if all of them fit, else none.
 func (d *decision) giveExtras() {
@@ -136,9 +147,8 @@ func (d *decision) giveExtras() {
 	}
 	for _, e := range d.extras {
 		e.budget.Spent += e.amount
-		o := d.batch.Ops[e.op].(Move) //nolint:forcetypeassert // only Moves have Extras.
 		asked := d.out.Figures[e.op].Amount + e.amount
-		d.out.Figures[e.op] = e.budget.Figures(o.Key.ID, e.end)
+		d.out.Figures[e.op] = d.figures(e.budget, d.moveAt(e.op).Key.ID, e.end)
 		d.out.Figures[e.op].Amount = asked
 	}
 	d.out.Extra = true
@@ -153,7 +163,7 @@ func (d *decision) putBudget(i int, o PutBudget) {
 			d.fail(&RecordError{o.Key, ErrCorrupt})
 			return
 		case old.Unit != o.Unit || old.Window != o.Window || old.Parent != o.Parent:
-			d.refuse(Refusal{Op: i, Reason: Differs, Figures: b.Figures(o.Key.ID, end)})
+			d.refuse(Refusal{Op: i, Reason: Differs, Figures: d.figures(&b, o.Key.ID, end)})
 			return
 		case o.Parent != "" && !d.has(o.parentKey(), old.ParentGen):
 			d.refuse(Refusal{Op: i, Reason: BudgetGone})
@@ -162,7 +172,7 @@ func (d *decision) putBudget(i int, o PutBudget) {
 		b.Limit, b.Unlimited = o.Limit, o.Unlimited
 		n := *r
 		n.budget = &b
-		d.out.Figures[i] = b.Figures(o.Key.ID, end)
+		d.out.Figures[i] = d.figures(&b, o.Key.ID, end)
 		d.write(o.Key, &n)
 		return
 	}
@@ -176,7 +186,7 @@ func (d *decision) putBudget(i int, o PutBudget) {
 		return
 	}
 	b.Start = start
-	d.out.Figures[i] = b.Figures(o.Key.ID, end)
+	d.out.Figures[i] = d.figures(b, o.Key.ID, end)
 	d.write(o.Key, &Record{State: Settled, Shard: d.Shard, Created: d.Now, budget: b})
 }
 
@@ -203,7 +213,7 @@ func (d *decision) parent(i int, o PutBudget, b *Budget) bool {
 			d.fail(&RecordError{o.parentKey(), ErrCorrupt})
 			return false
 		}
-		d.refuse(Refusal{Op: i, Reason: Differs, Figures: above.Figures(o.Parent, end)})
+		d.refuse(Refusal{Op: i, Reason: Differs, Figures: d.figures(&above, o.Parent, end)})
 		return false
 	}
 	b.ParentGen = r.budget.Generation

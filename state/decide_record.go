@@ -154,15 +154,15 @@ func (d *decision) sweep(i int, o Sweep) {
 // replace overwrites a record that nobody can read. Where it was counted cannot
 // be read either, so it takes over a place of its kind and owner.
 func (d *decision) replace(i int, o Replace) {
-	e := d.view.entries[o.Key]
+	bad := d.view.entries[o.Key].bad
 	switch {
-	case e.err == nil:
+	case bad == nil:
 		d.refuse(Refusal{Op: i, Reason: Readable, Record: d.get(o.Key)})
 		return
-	case !errors.Is(e.err, ErrCorrupt):
-		d.fail(e.err)
+	case !errors.Is(bad.err, ErrCorrupt):
+		d.fail(bad.err)
 		return
-	case e.stored != o.Version:
+	case bad.stored != o.Version:
 		d.refuse(Refusal{Op: i, Reason: Changed})
 		return
 	case d.past(i, o.Expires):

@@ -141,13 +141,14 @@ func CheckName(s string) error {
 		return fmt.Errorf("it has %d bytes, the limit is %d", len(s), MaxScopeBytes)
 	case !utf8.ValidString(s):
 		return errors.New("it is not valid UTF-8")
-	case strings.IndexFunc(s, isControl) >= 0:
-		return errors.New("it contains a control character")
+	}
+	for _, r := range s {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return errors.New("it contains a control character")
+		}
 	}
 	return nil
 }
-
-func isControl(r rune) bool { return r < 0x20 || (r >= 0x7f && r < 0xa0) }
 
 // Compare orders keys as their encodings are ordered within one scope: by
 // scope, kind and ID.

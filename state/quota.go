@@ -97,14 +97,14 @@ type line struct {
 // tally gathers what a batch changes in the counts, a line a shard.
 type tally []line
 
-func (t *tally) add(m meter, owner OwnerTag, shard uint16, delta int64) {
-	for i := range *t {
-		if l := &(*t)[i]; l.meter == m && l.owner == owner && l.shard == shard {
+func (t tally) add(m meter, owner OwnerTag, shard uint16, delta int64) tally {
+	for i := range t {
+		if l := &t[i]; l.meter == m && l.owner == owner && l.shard == shard {
 			l.delta += delta
-			return
+			return t
 		}
 	}
-	*t = append(*t, line{m, owner, shard, delta})
+	return append(t, line{m, owner, shard, delta})
 }
 
 // net is what changes in all shards of the meter and owner of l together.
@@ -118,15 +118,16 @@ func (t tally) net(l line) (sum int64) {
 }
 
 // record adds what r counts as, with a sign.
-func (t *tally) record(kind Kind, r *Record, sign int64) {
+func (t tally) record(kind Kind, r *Record, sign int64) tally {
 	list, n := counts(kind, r)
 	for _, c := range list[:n] {
 		delta := sign * int64(c.n) //nolint:gosec // at most MaxBodyBytes.
-		t.add(c.meter, OwnerTag{}, r.Shard, delta)
+		t = t.add(c.meter, OwnerTag{}, r.Shard, delta)
 		if r.OwnerTag != (OwnerTag{}) {
-			t.add(c.meter, r.OwnerTag, r.Shard, delta)
+			t = t.add(c.meter, r.OwnerTag, r.Shard, delta)
 		}
 	}
+	return t
 }
 
 // count brings the counts in line with what the batch writes. At a cap a
@@ -168,12 +169,12 @@ func (d *decision) countWrites(records int) (full []line) {
 	var room [4]line
 	t := tally(room[:0])
 	for _, w := range d.writes[:records] {
-		before := d.view.entries[w.Key].rec
-		if d.adopted != nil && d.view.entries[w.Key].err != nil {
-			before = d.adopted
+		e := d.view.entries[w.Key]
+		if e.bad != nil {
+			e.rec = d.adopted
 		}
-		t.record(w.Key.Kind, before, -1)
-		t.record(w.Key.Kind, w.Record, 1)
+		t = t.record(w.Key.Kind, e.rec, -1)
+		t = t.record(w.Key.Kind, w.Record, 1)
 	}
 	for _, l := range t {
 		if l.delta < 0 {
@@ -277,8 +278,10 @@ func (d *decision) countKey(l line, shard uint16) Key {
 
 // quota reads a shard; an absent one has used and been allowed nothing.
 func (d *decision) quota(key Key) quota {
-	if _, known := d.view.entries[key]; !known && planted.On(planted.UncomparedCount) {
-		return quota{}
+	if planted.On(planted.UncomparedCount) {
+		if _, known := d.view.entries[key]; !known {
+			return quota{}
+		}
 	}
 	if r := d.written(key); r != nil {
 		return *r.quota

@@ -13,7 +13,7 @@ import (
 func Recount(scope string, records map[Key]*Record) error {
 	t := tally{}
 	for key, r := range records {
-		t.record(key.Kind, r, 1)
+		t = t.record(key.Kind, r, 1)
 	}
 	left := map[string]int64{}
 	for _, l := range t {

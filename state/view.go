@@ -11,9 +11,14 @@ type View struct {
 }
 
 type entry struct {
-	rec    *Record // nil: absent, or unreadable if err is set
+	rec *Record     // nil: absent, or unreadable
+	bad *unreadable // nil: absent, or readable
+}
+
+// unreadable is a record that cannot be used.
+type unreadable struct {
+	stored Version // as the engine has it
 	err    error
-	stored Version // as the engine has it, also of an unreadable record
 }
 
 // NewView makes a view that knows no key.
@@ -26,18 +31,21 @@ func (v *View) Reset() { clear(v.entries) }
 func (v *View) Absent(key Key) { v.entries[key] = entry{} }
 
 // Load tells the view what record the key has.
-func (v *View) Load(key Key, rec *Record) { v.entries[key] = entry{rec: rec, stored: rec.Version} }
+func (v *View) Load(key Key, rec *Record) { v.entries[key] = entry{rec: rec} }
 
 // Unreadable tells the view that the key has a record that cannot be used,
 // and why. Every batch that needs it fails with err.
 func (v *View) Unreadable(key Key, stored Version, err error) {
-	v.entries[key] = entry{err: err, stored: stored}
+	v.entries[key] = entry{bad: &unreadable{stored, err}}
 }
 
 // Get gives the record of a key; known is false if the view was not told.
 func (v *View) Get(key Key) (rec *Record, known bool, err error) {
-	e, ok := v.entries[key]
-	return e.rec, ok, e.err
+	e, known := v.entries[key]
+	if e.bad != nil {
+		return nil, true, e.bad.err
+	}
+	return e.rec, known, nil
 }
 
 // Apply puts the writes of a decision on top of the view.
