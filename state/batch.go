@@ -153,7 +153,11 @@ func (b *Batch) Validate() error {
 // validateKeys checks what each op and read names: keys of this scope, on
 // which their kind allows the op, each named by one op.
 func (b *Batch) validateKeys() error {
-	var room [16]Key
+	type name struct { // the scope is that of the batch
+		kind Kind
+		id   string
+	}
+	var room [16]name
 	named := room[:0]
 	for i, op := range b.Ops {
 		if op.code() == opRefuse {
@@ -166,19 +170,19 @@ func (b *Batch) validateKeys() error {
 		if allowed[k.Kind]&op.code() == 0 {
 			return invalidf("op %d: records of kind %s do not allow it", i, k.Kind)
 		}
-		if slices.Contains(named, k) {
+		if slices.Contains(named, name{k.Kind, k.ID}) {
 			if !b.movedOnce(i, k) {
 				return invalidf("op %d: an earlier op names its %s key", i, k.Kind)
 			}
 			continue
 		}
-		named = append(named, k)
+		named = append(named, name{k.Kind, k.ID})
 		if r, ok := op.(Remove); ok {
 			for _, a := range r.Ancestors {
 				if err := b.validateKey(a.Key); err != nil {
 					return invalidf("op %d: ancestor: %v", i, err)
 				}
-				named = append(named, a.Key)
+				named = append(named, name{a.Key.Kind, a.Key.ID})
 			}
 		}
 	}
@@ -186,8 +190,8 @@ func (b *Batch) validateKeys() error {
 		if err := b.validateKey(k); err != nil {
 			return invalidf("read %d: %v", i, err)
 		}
-		if !slices.Contains(named, k) {
-			named = append(named, k)
+		if n := (name{k.Kind, k.ID}); !slices.Contains(named, n) {
+			named = append(named, n)
 		}
 	}
 	if len(named) > MaxKeys {

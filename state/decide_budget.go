@@ -41,6 +41,9 @@ func (d *decision) move(i int, o Move) {
 		return
 	}
 	if b.Parent != "" && (o.GiveAmount > 0 || o.Extra > 0) {
+		if d.inside == nil {
+			d.inside = make([]inside, 0, len(d.batch.Ops)-i)
+		}
 		d.inside = append(d.inside, inside{i, b})
 	}
 	before := b.Used()
