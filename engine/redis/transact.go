@@ -46,35 +46,35 @@ func (e *Engine) Transact(ctx context.Context, keys []state.Key, fn engine.Func)
 }
 
 // alone reads before fn decides, and starts again as long as it meets conflicts,
-// which are with other processes then: after the first it takes its turn. If
-// another process has one, it waits for that to end.
+// which are with other processes then. If another process has its turn, it waits
+// for the end of that once; after anything else it takes its own. held says that
+// another one has.
 func (e *Engine) alone(ctx context.Context, keys []state.Key, held bool, fn engine.Func) error {
 	var found *reading // by the last attempt
-	conflicts := 0
-	for range maxAttempts {
+	begin := boot()
+	for attempt := range maxAttempts {
 		err := e.usable(ctx)
 		switch {
 		case err != nil:
-		case held:
-			_, _, err = e.awaitTurn(ctx, keys[0].Scope, 0)
-		case conflicts > 0:
-			err = e.takeTurn(ctx, keys[0].Scope)
+		case attempt > 0 && len(keys) > 0:
+			err = e.takeTurn(ctx, keys[0].Scope, boot()-begin)
 			found = nil // it is of before
+		case held:
+			_, _, err = e.awaitTurn(ctx, keys[0].Scope, 0, 0)
 		}
 		if err != nil {
 			return err
 		}
 		var applied bool
 		found, applied, err = e.attempt(ctx, keys, found, fn)
-		if applied && conflicts > 0 {
+		switch {
+		case applied && attempt > 0:
 			e.guess.Judged(true) // in a turn it will be
-		}
-		held = errors.Is(err, errTurn)
-		if applied || err != nil && !held {
+			return nil
+		case applied:
+			return nil
+		case err != nil && !errors.Is(err, errTurn):
 			return err
-		}
-		if !held && len(keys) > 0 {
-			conflicts++
 		}
 	}
 	return engine.ErrConflict

@@ -17,8 +17,9 @@ import (
 // others wait. It is for speed alone: safety stays in the comparison, and a turn
 // ends by the server's clock, whatever becomes of who has it.
 const (
-	turnFor  = 30 * time.Millisecond
+	turnFor  = 40 * time.Millisecond
 	turnIdle = 3 * time.Millisecond   // without a step, after which it is given back
+	turnPoll = 8 * time.Millisecond   // between two questions of who waits
 	turnWait = 250 * time.Millisecond // for turns of others, after which a step is tried without
 )
 
@@ -59,8 +60,9 @@ func (t *turns) has(scope string) bool {
 }
 
 // takeTurn waits, not for long, until this process has a turn in a scope.
-func (e *Engine) takeTurn(ctx context.Context, scope string) error {
-	begin, free, err := e.awaitTurn(ctx, scope, turnFor)
+// waited is for how long it has before.
+func (e *Engine) takeTurn(ctx context.Context, scope string, waited time.Duration) error {
+	begin, free, err := e.awaitTurn(ctx, scope, turnFor, waited)
 	if free {
 		e.turns.took(scope, begin+turnFor, func() { e.endTurn(scope) })
 	}
@@ -70,19 +72,19 @@ func (e *Engine) takeTurn(ctx context.Context, scope string) error {
 // awaitTurn waits, not for long, until no other process has a turn in a scope,
 // and takes one of some length then, or none. It reports when that was, and
 // whether it is so.
-func (e *Engine) awaitTurn(ctx context.Context, scope string, length time.Duration) (begin time.Duration, free bool, err error) {
-	for until := boot() + turnWait; boot() < until; {
+func (e *Engine) awaitTurn(ctx context.Context, scope string, length, waited time.Duration) (begin time.Duration, free bool, err error) {
+	ms := ""
+	if length > 0 {
+		ms = strconv.FormatInt(length.Milliseconds(), 10)
+	}
+	for since := boot(); boot() < since+turnWait; {
 		begin = boot()
-		ms := ""
-		if length > 0 {
-			ms = strconv.FormatInt(length.Milliseconds(), 10)
-		}
-		left, err := e.askTurn(ctx, scope, ms)
+		left, err := e.askTurn(ctx, scope, ms, waited+begin-since)
 		if err != nil || left == 0 {
 			return begin, err == nil, err
 		}
-		// It may be given back before. Not all that wait should come back at once: up to a millisecond by the clock's digits.
-		pause := time.NewTimer(min(left, turnIdle) + boot()%time.Millisecond)
+		// It may be given back before. Not all that wait should come back at once: the last digits of the clock tell them apart.
+		pause := time.NewTimer(min(left, turnPoll) + boot()%(time.Millisecond/4))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -116,13 +118,14 @@ func (e *Engine) endTurn(scope string) {
 		return
 	}
 	defer end()
-	_, _ = e.askTurn(context.Background(), scope, "0") // if it is lost, the turn ends by itself
+	_, _ = e.askTurn(context.Background(), scope, "0", 0) // if it is lost, the turn ends by itself
 }
 
-// askTurn runs the script of turns, with ms as it is told there, and says how
-// long another process still has its own.
-func (e *Engine) askTurn(ctx context.Context, scope, ms string) (left time.Duration, err error) {
-	answer, err := e.servers.run(ctx, turnScript, []string{e.layout.place(scope).turn()}, []string{e.turns.who, ms})
+// askTurn runs the script of turns, with ms as it is told there, and says after
+// how long to ask again.
+func (e *Engine) askTurn(ctx context.Context, scope, ms string, waited time.Duration) (left time.Duration, err error) {
+	args := []string{e.turns.who, ms, strconv.FormatInt(waited.Milliseconds(), 10)}
+	answer, err := e.servers.run(ctx, turnScript, []string{e.layout.place(scope).turn()}, args)
 	if err != nil {
 		return 0, unavailable(err)
 	}

@@ -35,7 +35,7 @@ func TestOnlyTheChangesOfWhoHasATurnAreApplied(t *testing.T) {
 	k := key("counter")
 	renew := func() {
 		t.Helper()
-		if left, err := a.askTurn(t.Context(), scope, "1000"); err != nil || left != 0 {
+		if left, err := a.askTurn(t.Context(), scope, "1000", time.Hour); err != nil || left != 0 {
 			t.Fatalf("a turn that nobody else had is somebody's for %s: %v", left, err)
 		}
 	}
@@ -45,11 +45,14 @@ func TestOnlyTheChangesOfWhoHasATurnAreApplied(t *testing.T) {
 		t.Errorf("a change in the turn of another: %v %v", applied, err)
 	}
 	renew()
-	if left, err := b.askTurn(t.Context(), scope, "1000"); err != nil || left <= 0 || left > time.Second {
+	if left, err := b.askTurn(t.Context(), scope, "1000", 0); err != nil || left <= 0 || left > time.Second {
 		t.Errorf("the turn of another has %s left: %v", left, err)
 	}
 	renew()
-	if left, err := b.askTurn(t.Context(), scope, "0"); err != nil || left <= 0 {
+	if _, err := b.askTurn(t.Context(), scope, "0", 0); err != nil {
+		t.Error(err)
+	}
+	if left, err := b.askTurn(t.Context(), scope, "", 0); err != nil || left <= 0 {
 		t.Errorf("the turn of another was given back: %s left, %v", left, err)
 	}
 	if applied, err := once(t, b, state.Key{Scope: "other", Kind: state.KindOperation, ID: "k"}); !applied || err != nil {
@@ -58,7 +61,7 @@ func TestOnlyTheChangesOfWhoHasATurnAreApplied(t *testing.T) {
 	if applied, err := once(t, a, k); !applied || err != nil {
 		t.Errorf("a change in one's own turn: %v %v", applied, err)
 	}
-	if _, err := a.askTurn(t.Context(), scope, "0"); err != nil {
+	if _, err := a.askTurn(t.Context(), scope, "0", 0); err != nil {
 		t.Error(err)
 	}
 	if applied, err := once(t, b, k); !applied || err != nil {
@@ -87,7 +90,7 @@ func TestATurnOfSomebodyWhoIsGoneEnds(t *testing.T) {
 func TestATurnThatIsNotUsedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	server, a, _ := twoEngines(t)
-	must(t, a.takeTurn(t.Context(), scope))
+	must(t, a.takeTurn(t.Context(), scope, 0))
 	eventually(t, "it is given back", func() error {
 		if there, err := server.Do("HEXISTS", a.layout.place(scope).turn(), "turn").AsInt64(); err != nil || there != 0 {
 			return fmt.Errorf("%d %w", there, err)
@@ -116,5 +119,31 @@ func TestAfterAConflictAProcessTakesItsTurn(t *testing.T) {
 	must(t, err)
 	if n := count(get(t, a, k)); n != meddled+1 || meddled > 5 {
 		t.Errorf("%d increments make %d, and another process came between in vain", meddled+1, n)
+	}
+}
+
+func TestOfThoseWhoWaitForATurnTheOneWhoHasWaitedLongestIsNext(t *testing.T) {
+	t.Parallel()
+	server, a, b := twoEngines(t)
+	c := open(t, server.URL(), Options{})
+	ask := func(e *Engine, ms string, waited time.Duration) time.Duration {
+		t.Helper()
+		left, err := e.askTurn(t.Context(), scope, ms, waited)
+		must(t, err)
+		return left
+	}
+	if ask(a, "1000", 0) != 0 || ask(b, "1000", 20*time.Millisecond) == 0 || ask(c, "1000", 10*time.Millisecond) == 0 {
+		t.Fatal("two processes have their turn at once")
+	}
+	ask(a, "0", 0)
+	if ask(c, "1000", 11*time.Millisecond) == 0 {
+		t.Error("somebody who has waited for less went before")
+	}
+	if ask(b, "1000", 21*time.Millisecond) != 0 {
+		t.Error("who has waited longest did not get the turn")
+	}
+	ask(b, "0", 0)
+	if ask(c, "1000", 12*time.Millisecond) != 0 {
+		t.Error("nobody else waits, and yet there is no turn")
 	}
 }
