@@ -24,7 +24,7 @@ import (
 // The lock belongs to the session. Should its process stand still, the server
 // ends the session soon, and everybody else goes on.
 const (
-	turnFor      = 30 * time.Millisecond
+	turnFor      = 40 * time.Millisecond
 	turnIdle     = 3 * time.Millisecond // without a step, after which it is given back
 	turnSQL      = "SELECT pg_advisory_lock($1)"
 	turnEndSQL   = "SELECT pg_advisory_unlock($1)"
