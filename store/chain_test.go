@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,4 +324,140 @@ func TestADoubtfulCommitThatIsThereAfterARestartIsNoLoss(t *testing.T) {
 	if body, err := s.Scope(t.Context(), "default"); err != nil || body.Quarantine != "" || body.Lineage != "two" {
 		t.Errorf("%+v %v", body, err)
 	}
+}
+
+// TestInstancesThatTakeEachOthersSeatsLoseAndRepeatNothing has several instances work on one counter, with messages that are
+// lost, delivered late and overtaken, while leases end and new instances take the seats. What is told as applied is there once,
+// what is told as unknown at most once, and what is refused not at all.
+func TestInstancesThatTakeEachOthersSeatsLoseAndRepeatNothing(t *testing.T) {
+	t.Parallel()
+	var unknown atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(24) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				unknown.Add(newCrowd(t, seed).work())
+			})
+		}
+	})
+	if unknown.Load() == 0 {
+		t.Error("nobody lost a seat with a commit in doubt, so that this test shows little")
+	}
+}
+
+// crowd is some instances on one engine, whose clock and messages are at the mercy of chance.
+type crowd struct {
+	t       *testing.T
+	clock   *clock.Manual
+	data    *memory.Engine
+	options store.Options
+
+	mu               sync.Mutex
+	random           *rand.Rand
+	late             []*foretelling
+	applied, unknown int64
+	told             map[uint64]bool
+}
+
+func newCrowd(t *testing.T, seed uint64) *crowd {
+	t.Helper()
+	c := clock.NewManual(start)
+	w := &crowd{t: t, clock: c, data: memory.New(c), options: store.Options{Keys: keysOf(t, 7), Clock: c}, random: rand.New(rand.NewPCG(seed, 1)), told: map[uint64]bool{}}
+	if err := store.Create(t.Context(), w.data, w.options); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *crowd) draw(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
+}
+
+// open opens one more instance.
+func (w *crowd) open() *store.Store {
+	f := newForetelling(w.data.Share())
+	kinds := []enginetest.Failure{enginetest.LoseReply, enginetest.LoseRequest, enginetest.Delay, enginetest.Contend}
+	f.send = func(int) enginetest.Failure {
+		if w.draw(3) > 0 {
+			return enginetest.None
+		}
+		failure := kinds[w.draw(len(kinds))]
+		if w.draw(4) == 0 { // another takes the seat before that is settled
+			w.clock.Advance(61 * time.Second)
+			for range 2 {
+				w.add(w.plain())
+			}
+		}
+		return failure
+	}
+	w.mu.Lock()
+	w.late = append(w.late, f)
+	w.mu.Unlock()
+	return w.opened(f)
+}
+
+// plain opens an instance whose messages all arrive.
+func (w *crowd) plain() *store.Store { return w.opened(w.data.Share()) }
+
+func (w *crowd) opened(e engine.Engine) *store.Store {
+	s, err := store.Open(context.Background(), e, w.options)
+	if err != nil {
+		w.t.Error(err)
+		return s
+	}
+	w.t.Cleanup(func() { closed(w.t, s) })
+	return s
+}
+
+func (w *crowd) deliver() {
+	w.mu.Lock()
+	late := w.late[w.random.IntN(len(w.late))]
+	w.mu.Unlock()
+	late.deliver()
+}
+
+// add adds 1, and notes what is told.
+func (w *crowd) add(s *store.Store) {
+	out, err := s.Do(context.Background(), batch(add()))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, stale := out.Because(state.Stale)
+	switch {
+	case errors.Is(err, state.ErrUnknown):
+		w.unknown++
+	case errors.Is(err, state.ErrUnavailable), stale:
+	case err != nil || !out.Applied:
+		w.t.Errorf("applied %v, refused %+v: %v", out.Applied, out.Refusals, err)
+	case w.told[out.Values[0]]:
+		w.t.Errorf("two callers were told %d", out.Values[0])
+	default:
+		w.applied++
+		w.told[out.Values[0]] = true
+	}
+}
+
+func (w *crowd) work() (unknown int64) {
+	var wg sync.WaitGroup
+	for range 2 {
+		s := w.open()
+		for range 40 {
+			wg.Go(func() {
+				for range 3 {
+					w.add(s)
+					w.deliver()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for range 10 {
+		w.deliver()
+	}
+	got := int64(must(w.t, w.plain(), add()).Values[0]) - 1
+	if got < w.applied || got > w.applied+w.unknown {
+		w.t.Errorf("%d additions of 1 were applied, and %d may have been: together they make %d", w.applied, w.unknown, got)
+	}
+	return w.unknown
 }
